@@ -1,0 +1,21 @@
+"""Mistakes a user can cause and fix: the place, the problem, the way out."""
+
+
+class SegconfError(Exception):
+    """Base of all errors that end in one message instead of a traceback."""
+
+
+class ConfigError(SegconfError):
+    """The experiment file, or a value given on the command line, cannot be used."""
+
+
+class DataError(SegconfError):
+    """Images, masks or lists of ids are missing, broken or contradict each other."""
+
+
+class CheckpointError(SegconfError):
+    """A run folder or a weights file cannot be used as asked."""
+
+
+class TrainingError(SegconfError):
+    """A run cannot start or go on."""
