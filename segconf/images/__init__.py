@@ -1,0 +1,33 @@
+"""Pixels and geometry to and from disk: JPEG, PNG, BMP, TIFF and NIfTI."""
+
+from segconf.images.masks import read_mask
+from segconf.images.reading import read_header, read_image
+from segconf.images.resizing import resize_mask, resize_pixels
+from segconf.images.types import (
+    DEFAULT_MAX_PIXELS,
+    IGNORE,
+    IMAGE_SUFFIXES,
+    Header,
+    Image,
+    case_name,
+    image_suffix,
+)
+from segconf.images.writing import read_confidence, write_confidence, write_mask
+
+__all__ = [
+    "DEFAULT_MAX_PIXELS",
+    "IGNORE",
+    "IMAGE_SUFFIXES",
+    "Header",
+    "Image",
+    "case_name",
+    "image_suffix",
+    "read_confidence",
+    "read_header",
+    "read_image",
+    "read_mask",
+    "resize_mask",
+    "resize_pixels",
+    "write_confidence",
+    "write_mask",
+]
