@@ -1,0 +1,222 @@
+"""From defaults, a file, `--set` and flags to one checked configuration; every mistake at once."""
+
+import difflib
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from segconf.config.schema import ExperimentConfig
+from segconf.errors import ConfigError
+
+RIVALS = {"data.labeled": "data.labeled_list", "data.labeled_list": "data.labeled"}
+"""Two ways to say the same thing: the later source wins."""
+
+
+class _Loader(yaml.SafeLoader):
+    """Safe YAML in which `1e-4` is a number and a repeated key is a mistake."""
+
+    def construct_mapping(
+        self,
+        node: yaml.MappingNode,
+        deep: bool = False,  # noqa: FBT001, FBT002 - the signature is PyYAML's
+    ) -> dict[Any, Any]:
+        """Mapping of a node; YAML's default would let the last of two equal keys win."""
+        keys = [key.value for key, _ in node.value]
+        for key_node, _ in node.value:
+            if keys.count(key_node.value) > 1:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"key '{key_node.value}' is given twice", key_node.start_mark
+                )
+        return super().construct_mapping(node, deep=deep)
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"^[-+]?\d+(\.\d*)?[eE][-+]?\d+$"), list("-+0123456789")
+)
+
+
+def load_config(
+    path: Path | None = None,
+    *,
+    overrides: Sequence[str] = (),
+    flags: Mapping[str, object] | None = None,
+) -> ExperimentConfig:
+    """Resolve a configuration; later sources win: defaults, file, overrides, flags.
+
+    Args:
+        path: YAML file; only defaults when not given.
+        overrides: `section.key=value`, the value written as in YAML.
+        flags: `{"section.key": value}` of the command line; a flag that is None was not given.
+
+    Raises:
+        ConfigError: with one line for each mistake of all sources.
+    """
+    mistakes: list[str] = []
+    sources: dict[str, str] = {}
+    values: dict[str, Any] = {}
+    if path is not None:
+        values = _read_yaml(path)
+        sources = {key: str(path) for key in _flatten(values)}
+    for override in overrides:
+        key, separator, text = override.partition("=")
+        if not separator:
+            mistakes.append(f"--set {override}: expected section.key=value")
+            continue
+        try:
+            value = yaml.load(text, Loader=_Loader)  # noqa: S506 - derives from SafeLoader
+        except yaml.YAMLError as error:
+            mistakes.append(f"--set {override}: {_one_line(error)}")
+            continue
+        _assign(values, key.strip(), value)
+        sources[key.strip()] = "--set"
+    for key, value in (flags or {}).items():
+        if value is not None:
+            _assign(values, key, value)
+            sources[key] = "command line"
+    try:
+        config = ExperimentConfig.model_validate(values)
+    except ValidationError as error:
+        mistakes += [_mistake(dict(item), sources, path) for item in error.errors()]
+    if mistakes:
+        raise ConfigError("\n".join(dict.fromkeys(mistakes)))
+    return config
+
+
+def save_config(config: ExperimentConfig, path: Path) -> None:
+    """Write the complete configuration, defaults included, so that `load_config` gives it back."""
+    text = yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+    path.write_text(text, encoding="utf-8")
+
+
+def _read_yaml(path: Path) -> dict[str, Any]:
+    try:
+        content = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)  # noqa: S506
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: no such file. Give --config an existing YAML file.") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: cannot be read ({error}).") from None
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{path}: not valid YAML: {_one_line(error)}") from None
+    if content is None:
+        return {}
+    if not isinstance(content, dict):
+        raise ConfigError(f"{path}: expected sections such as `training:`, found {content!r}.")
+    return content
+
+
+def _assign(values: dict[str, Any], key: str, value: object) -> None:
+    if key in RIVALS and value is not None:
+        _assign(values, RIVALS[key], None)
+    *sections, name = key.split(".")
+    for section in sections:
+        inner = values.get(section)
+        if not isinstance(inner, dict):
+            inner = values[section] = {}
+        values = inner
+    values[name] = value
+
+
+def _flatten(values: Mapping[Any, Any], prefix: str = "") -> list[str]:
+    keys: list[str] = []
+    for key, value in values.items():
+        name = f"{prefix}{key}"
+        keys.append(name)
+        if isinstance(value, dict):
+            keys += _flatten(value, f"{name}.")
+    return keys
+
+
+def _mistake(error: dict[str, Any], sources: Mapping[str, str], path: Path | None) -> str:
+    """One line: where it was given, the key, the value, what is allowed."""
+    location = [part for part in error["loc"] if isinstance(part, str)]
+    key = ".".join(_known_part(location, unknown=error["type"] == "extra_forbidden"))
+    place = next(
+        (sources[name] for name in (key, key.rpartition(".")[0]) if name in sources),
+        str(path) if path else "configuration",
+    )
+    if error["type"] == "extra_forbidden":
+        return f"{place}: {key}: unknown key{_suggestion(key)}"
+    if error["type"] in {"model_type", "model_attributes_type"}:
+        return f"{place}: {key} = {error['input']!r}: expected a section with keys"
+    problem = str(error["msg"]).removeprefix("Value error, ")
+    if error["type"] == "value_error":
+        value = "" if isinstance(error["input"], dict) else f" = {error['input']!r}"
+        return f"{place}: {key}{value}: {problem}"
+    allowed = _allowed(key)
+    return f"{place}: {key} = {error['input']!r}: {allowed or problem}"
+
+
+def _known_part(location: Sequence[str], *, unknown: bool) -> list[str]:
+    """The keys of a location, without the names pydantic gives to the members of a union."""
+    if unknown:
+        return list(location)
+    model: type[BaseModel] = ExperimentConfig
+    known: list[str] = []
+    for part in location:
+        field = model.model_fields.get(part)
+        if field is None:
+            break
+        known.append(part)
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            model = field.annotation
+    return known
+
+
+def _schema() -> dict[str, dict[str, Any]]:
+    """JSON schema of every `section.key`."""
+    schema = ExperimentConfig.model_json_schema()
+    return {
+        f"{section}.{key}": entry
+        for section in ExperimentConfig.model_fields
+        for key, entry in schema["$defs"][schema["properties"][section]["$ref"].rpartition("/")[2]][
+            "properties"
+        ].items()
+    }
+
+
+def _suggestion(key: str) -> str:
+    keys = _schema()
+    if key in ExperimentConfig.model_fields or key in keys:
+        return ""
+    nearest = difflib.get_close_matches(key, [*keys, *ExperimentConfig.model_fields], 1, 0.6)
+    if not nearest:  # the right key in the wrong section
+        nearest = [name for name in keys if name.rpartition(".")[2] == key.rpartition(".")[2]]
+    if nearest:
+        return f"; did you mean {nearest[0]}?"
+    section = key.partition(".")[0]
+    known = [name for name in keys if name.startswith(f"{section}.")]
+    return f"; known are {', '.join(known or ExperimentConfig.model_fields)}"
+
+
+def _allowed(key: str) -> str:
+    """What the schema allows for a key, in words; empty for an unknown key."""
+    entry = _schema().get(key)
+    return f"expected {_describe(entry)}" if entry else ""
+
+
+def _describe(entry: Mapping[str, Any]) -> str:
+    if "anyOf" in entry:
+        return " or ".join(_describe(option) for option in entry["anyOf"])
+    if "enum" in entry:
+        return "one of " + ", ".join(map(str, entry["enum"]))
+    if entry.get("type") == "array":
+        items = entry["prefixItems"]
+        return f"a list of {len(items)}, each {_describe(items[0])}"
+    names = {"integer": "a whole number", "number": "a number", "string": "a text"}
+    names |= {"boolean": "true or false", "null": "null"}
+    bounds = {
+        "minimum": ">=", "exclusiveMinimum": ">", "maximum": "<=", "exclusiveMaximum": "<",
+    }  # fmt: skip
+    limits = [f"{sign} {entry[name]:g}" for name, sign in bounds.items() if name in entry]
+    return " ".join([names.get(str(entry.get("type")), "a value"), " and ".join(limits)]).strip()
+
+
+def _one_line(error: Exception) -> str:
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
+        mark = error.problem_mark
+        return f"line {mark.line + 1}, column {mark.column + 1}: {error.problem}"
+    return str(error)
