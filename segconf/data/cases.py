@@ -1,0 +1,177 @@
+"""Cases: one image and its mask, if it has one, found in a folder and paired by name."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from segconf.errors import DataError
+from segconf.images import IMAGE_SUFFIXES, case_name, image_suffix, read_header
+
+MASK_SUFFIXES = ("_segmentation", "_mask")
+SIDECAR_SUFFIXES = {".csv", ".html", ".json", ".md", ".pdf", ".txt", ".xml", ".yaml", ".yml"}
+SIDECAR_NAMES = {"thumbs.db", "desktop.ini"}
+SHOWN_PROBLEMS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One image, or one slice of a volume, and its mask."""
+
+    id: str
+    image_path: Path
+    mask_path: Path | None = None
+    slice_index: int | None = None
+
+    def without_mask(self) -> "Case":
+        """The same case with its mask hidden, as the training must see an unlabeled one."""
+        return Case(self.id, self.image_path, None, self.slice_index)
+
+
+@dataclass(frozen=True, slots=True)
+class CaseSet:
+    """What a data set holds before any mask is hidden, and what is wrong with it."""
+
+    name: str
+    root: Path
+    training: tuple[Case, ...]
+    validation: tuple[Case, ...]
+    test: tuple[Case, ...]
+    problems: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def parts(self) -> dict[str, tuple[Case, ...]]:
+        """The three parts by name."""
+        return {"training": self.training, "validation": self.validation, "test": self.test}
+
+
+@dataclass(frozen=True, slots=True)
+class PairedFolder:
+    """Cases of one folder of images and one of masks, with the problems and oddities met."""
+
+    cases: tuple[Case, ...] = ()
+    problems: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+class BrokenDataError(DataError):
+    """Problems of a data set in one message: the first ten and the count."""
+
+    def __init__(self, problems: Sequence[str], place: Path) -> None:
+        self.problems = tuple(problems)
+        shown = [f"  {problem}" for problem in problems[:SHOWN_PROBLEMS]]
+        if len(problems) > SHOWN_PROBLEMS:
+            shown.append(f"  ... and {len(problems) - SHOWN_PROBLEMS} more")
+        count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
+        super().__init__("\n".join([f"{place}: {count}:", *shown]))
+
+
+def raise_problems(problems: Sequence[str], place: Path) -> None:
+    """Report all problems at once, if there are any."""
+    if problems:
+        raise BrokenDataError(list(dict.fromkeys(problems)), place)
+
+
+def pair_folder(images: Path, masks: Path | None, *, prefix: str = "") -> PairedFolder:
+    """Pair the images of a folder with the masks of another by name.
+
+    The name of a mask is that of its image, with or without `_segmentation` or `_mask`. Folders are
+    searched to any depth; an id is the path below `images` without its suffix.
+    """
+    image_files, problems, notes = _pictures(images, is_mask=False)
+    mask_files: dict[str, list[Path]] = {}
+    if masks is not None and masks.is_dir():
+        mask_files, mask_problems, mask_notes = _pictures(masks, is_mask=True)
+        problems += mask_problems
+        notes += mask_notes
+    cases: list[Case] = []
+    for name, paths in sorted(image_files.items()):
+        mask_paths = mask_files.pop(name, [])
+        if len(paths) > 1:
+            problems.append(f"{_listed(paths)}: several images with the name '{name}'")
+        if len(mask_paths) > 1:
+            problems.append(f"{_listed(mask_paths)}: several masks for the image '{name}'")
+        mask_path = mask_paths[0] if mask_paths else None
+        case = Case(f"{prefix}{name}", paths[0], mask_path)
+        try:
+            cases += _slices(case)
+        except DataError as error:
+            problems.append(str(error))
+    problems += [
+        f"{paths[0]}: mask without an image; expected {images / name}.* "
+        for name, paths in sorted(mask_files.items())
+    ]
+    if not image_files:
+        problems.append(
+            f"{images}: no image found (looked for {', '.join(sorted(IMAGE_SUFFIXES))})"
+        )
+    return PairedFolder(tuple(cases), tuple(problems), tuple(notes))
+
+
+def _pictures(folder: Path, *, is_mask: bool) -> tuple[dict[str, list[Path]], list[str], list[str]]:
+    """Pictures below a folder by name, files that are none, and files left out on purpose."""
+    found: dict[str, list[Path]] = {}
+    problems: list[str] = []
+    left_out: list[str] = []
+    for path in _files_below(folder):
+        if image_suffix(path) and not path.stem.endswith("_superpixels"):
+            parent = path.parent.relative_to(folder)
+            name = (parent / case_name(path)).as_posix()
+            if is_mask:
+                name = strip_mask_suffix(name)
+            found.setdefault(name, []).append(path)
+        elif (
+            path.suffix.lower() in SIDECAR_SUFFIXES
+            or path.name.lower() in SIDECAR_NAMES
+            or path.stem.endswith("_superpixels")
+        ):
+            left_out.append(path.name)
+        else:
+            problems.append(
+                f"{path}: not a supported image format ({', '.join(sorted(IMAGE_SUFFIXES))})"
+            )
+    notes = (
+        [f"{folder}: left out {len(left_out)} other files, such as {left_out[0]}"]
+        if left_out
+        else []
+    )
+    return found, problems, notes
+
+
+def _files_below(folder: Path) -> Iterable[Path]:
+    """Regular files in a fixed order, hidden ones left out."""
+    return sorted(
+        path
+        for path in folder.rglob("*")
+        if path.is_file()
+        and not any(part.startswith(".") for part in path.relative_to(folder).parts)
+    )
+
+
+def _slices(case: Case) -> list[Case]:
+    """A volume becomes one case per slice; anything else stays one case."""
+    if not image_suffix(case.image_path).startswith(".nii"):
+        return [case]
+    slices = read_header(case.image_path).slices
+    if case.mask_path is not None and (found := read_header(case.mask_path).slices) != slices:
+        raise DataError(
+            f"{case.mask_path}: mask has {found} slices, "
+            f"image {case.image_path.name} has {slices}. A mask must have the size of its image."
+        )
+    if slices == 1:
+        return [case]
+    return [
+        Case(f"{case.id}_z{index:03d}", case.image_path, case.mask_path, index)
+        for index in range(slices)
+    ]
+
+
+def strip_mask_suffix(name: str) -> str:
+    """Name of the image that a mask's name stands for."""
+    for suffix in MASK_SUFFIXES:
+        if name.endswith(suffix):
+            return name.removesuffix(suffix)
+    return name
+
+
+def _listed(paths: Sequence[Path]) -> str:
+    return ", ".join(map(str, paths))

@@ -1,0 +1,175 @@
+"""Which masks may be used: seeded, stable choices that do not depend on machine or file order."""
+
+import csv
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+import numpy as np
+
+from segconf.data.cases import Case, CaseSet, raise_problems, strip_mask_suffix
+from segconf.errors import DataError
+from segconf.images import IMAGE_SUFFIXES
+
+ID_COLUMNS = ("id", "image", "image_id", "case", "name", "file")
+HOLD_OUT_SEED = 0
+"""Held-out images never move with the seed of a run, so that runs can be compared on them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """Cases by their role. The masks of unlabeled cases are hidden: their path is None."""
+
+    labeled: tuple[Case, ...]
+    unlabeled: tuple[Case, ...]
+    validation: tuple[Case, ...]
+    test: tuple[Case, ...]
+
+    def ids(self) -> dict[str, list[str]]:
+        """Ids by role, as saved in the `split.json` of a run."""
+        roles = {"labeled": self.labeled, "unlabeled": self.unlabeled}
+        roles |= {"validation": self.validation, "test": self.test}
+        return {role: [case.id for case in cases] for role, cases in roles.items()}
+
+
+def split_cases(
+    found: CaseSet, *, labeled: int | None, labeled_list: Path | None, seed: int
+) -> Split:
+    """Choose the labeled images of the training part and hide the masks of all others.
+
+    Args:
+        found: the data set.
+        labeled: how many masks may be used; all when None. A larger number contains a smaller one.
+        labeled_list: file with the ids to use instead.
+        seed: decides which; the same seed gives the same ids on any machine.
+    """
+    candidates = [case for case in found.training if case.mask_path is not None]
+    if labeled_list is not None:
+        chosen = _listed_ids(labeled_list, found.training)
+    elif labeled is None:
+        chosen = {case.id for case in candidates}
+    elif labeled > len(candidates):
+        raise DataError(
+            f"--labeled {labeled}: {found.root} has {len(candidates)} training images with masks. "
+            f"Give --labeled a number up to {len(candidates)}, or leave it out to use them all."
+        )
+    else:
+        ordered = sorted(candidates, key=lambda case: _rank(case.id, seed, "labeled"))
+        chosen = {case.id for case in ordered[:labeled]}
+    if not chosen:
+        raise_problems(found.problems, found.root)
+        raise DataError(
+            f"{found.root}: none of the {len(found.training)} training images has a mask. "
+            "Training needs a few: put them in masks/, named like their images."
+        )
+    return Split(
+        labeled=tuple(case for case in found.training if case.id in chosen),
+        unlabeled=tuple(c.without_mask() for c in found.training if c.id not in chosen),
+        validation=found.validation,
+        test=found.test,
+    )
+
+
+def hold_out(
+    cases: Sequence[Case], share: float, *, salt: str = "validation"
+) -> tuple[tuple[Case, ...], tuple[Case, ...]]:
+    """Set a share of the files with masks apart; slices of one volume stay together."""
+    files = sorted(
+        {case.image_path.name for case in cases if case.mask_path is not None},
+        key=lambda name: _rank(name, HOLD_OUT_SEED, salt),
+    )
+    apart = set(files[: round(share * len(files))])
+    kept = tuple(case for case in cases if case.image_path.name not in apart)
+    return kept, tuple(case for case in cases if case.image_path.name in apart)
+
+
+def _rank(name: str, seed: int, salt: str) -> bytes:
+    """A pseudo-random sort key that depends on nothing but its arguments."""
+    return hashlib.sha256(f"{salt}/{seed}/{name}".encode()).digest()
+
+
+def _listed_ids(path: Path, cases: Sequence[Case]) -> set[str]:
+    """Ids of a list, checked against the training images."""
+    by_name: dict[str, list[Case]] = {}
+    for case in cases:
+        for name in {case.id, PurePosixPath(case.id).name}:
+            by_name.setdefault(name, []).append(case)
+    chosen: set[str] = set()
+    problems: list[str] = []
+    for entry in read_id_list(path):
+        matches = by_name.get(entry) or by_name.get(_bare_name(entry)) or []
+        if not matches:
+            problems.append(f"{entry}: no training image of that name")
+        elif len(matches) > 1:
+            problems.append(f"{entry}: several images of that name; give the path below images/")
+        elif matches[0].mask_path is None:
+            problems.append(f"{entry}: this image has no mask")
+        else:
+            chosen.add(matches[0].id)
+    raise_problems(problems, path)
+    return chosen
+
+
+def read_id_list(path: Path) -> list[str]:
+    """Ids or file names of a list.
+
+    `.txt` has one a line; `.csv` a column called id, image, image_id, case, name or file, or else
+    its first column; `.json` a list, or an object with a list called `labeled`; `.npy` an array of
+    text.
+    """
+    readers = {".txt": _read_txt, ".csv": _read_csv, ".json": _read_json, ".npy": _read_npy}
+    reader = readers.get(path.suffix.lower())
+    if reader is None:
+        raise DataError(f"{path}: unknown kind of list. Expected one of {', '.join(readers)}.")
+    try:
+        entries = [entry.strip() for entry in reader(path)]
+    except FileNotFoundError:
+        raise DataError(f"{path}: no such file. Give --labeled-list an existing file.") from None
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path}: not a list of ids: {error}") from None
+    entries = [entry for entry in entries if entry and not entry.startswith("#")]
+    if not entries:
+        raise DataError(f"{path}: holds no id.")
+    return entries
+
+
+def _read_txt(path: Path) -> list[str]:
+    return path.read_text(encoding="utf-8-sig").splitlines()
+
+
+def _read_csv(path: Path) -> list[str]:
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        rows = [row for row in csv.reader(file) if row]
+    if not rows:
+        return []
+    header = [cell.strip().lower() for cell in rows[0]]
+    named = [header.index(name) for name in ID_COLUMNS if name in header]
+    if not named:
+        return [row[0] for row in rows]
+    return [row[named[0]] for row in rows[1:] if len(row) > named[0]]
+
+
+def _read_json(path: Path) -> list[str]:
+    content = json.loads(path.read_text(encoding="utf-8"))
+    entries = content.get("labeled") if isinstance(content, dict) else content
+    if not isinstance(entries, list):
+        raise ValueError(  # noqa: TRY004 - the content is wrong, not a type of ours
+            'expected a list, or an object with a list called "labeled"'
+        )
+    return [str(entry) for entry in entries]
+
+
+def _read_npy(path: Path) -> list[str]:
+    return [str(entry) for entry in np.load(path, allow_pickle=False).ravel()]
+
+
+def _bare_name(entry: str) -> str:
+    """Name of a case from a file name: without folders, suffix and mask suffix."""
+    name = PurePosixPath(entry.replace("\\", "/")).name
+    for suffix in sorted(IMAGE_SUFFIXES, key=len, reverse=True):
+        if name.lower().endswith(suffix):
+            name = name[: -len(suffix)]
+            break
+    return strip_mask_suffix(name)

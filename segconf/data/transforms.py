@@ -1,0 +1,55 @@
+"""Views of an image: the paper's random augmentation, and the normalisation of the encoder."""
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+# Without it albumentations asks the network for a newer version when it is imported.
+os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")
+
+import albumentations
+
+from segconf.config import AugmentationConfig
+
+IGNORE = 255
+"""Mask value of pixels that do not count: padding, and what nobody annotated."""
+
+Pixels = np.ndarray[tuple[int, ...], np.dtype[np.uint8]]
+
+
+def training_transform(size: tuple[int, int], augmentation: AugmentationConfig) -> Any:
+    """Random zoom, crop with padding, and flips, for images of the network's size."""
+    height, width = size
+    low, high = augmentation.scale
+    return albumentations.Compose(
+        [
+            albumentations.RandomScale((low - 1, high - 1), p=1),
+            albumentations.PadIfNeeded(height, width, fill=0, fill_mask=IGNORE),
+            albumentations.RandomCrop(height, width),
+            albumentations.HorizontalFlip(p=augmentation.horizontal_flip),
+            albumentations.VerticalFlip(p=augmentation.vertical_flip),
+        ]
+    )
+
+
+def augment(transform: Any, image: Pixels, mask: Pixels, *, seed: int) -> tuple[Pixels, Pixels]:
+    """The view of an image (H, W, C) and its mask (H, W) that belongs to a seed."""
+    # Seeded per view, not per process: the stream is the same with any number of workers.
+    transform.set_random_seed(seed)
+    view = transform(image=image, mask=mask)
+    return view["image"].reshape(image.shape), view["mask"]
+
+
+def normalize(images: Pixels, *, mean: Sequence[float], std: Sequence[float]) -> Tensor:
+    """From uint8 pixels (B, H, W, C) to what the encoder was trained on: (B, C, H, W) float32.
+
+    `(pixel / 255 - mean) / std` per channel, in channels_last memory order.
+    """
+    pixels = torch.from_numpy(np.ascontiguousarray(images))  # (B, H, W, C)
+    scale = torch.tensor([1 / (255 * s) for s in std])
+    offset = torch.tensor([m / s for m, s in zip(mean, std, strict=True)])
+    return pixels.mul(scale).sub_(offset).permute(0, 3, 1, 2)  # (B, C, H, W)

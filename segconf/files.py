@@ -1,0 +1,30 @@
+"""Files that are either complete or absent."""
+
+import os
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A temporary name in the same folder that becomes `path` when the block succeeds.
+
+    The content is on the disk before it gets its name, so neither a crash nor a power cut can leave
+    a half-written file under the final name.
+    """
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.part")
+    try:
+        yield temporary
+        with temporary.open("rb") as file:
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file completely or not at all."""
+    with replacing(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
