@@ -201,6 +201,8 @@ def _allowed(key: str) -> str:
 def _describe(entry: Mapping[str, Any]) -> str:
     if "anyOf" in entry:
         return " or ".join(_describe(option) for option in entry["anyOf"])
+    if "const" in entry:
+        return str(entry["const"])
     if "enum" in entry:
         return "one of " + ", ".join(map(str, entry["enum"]))
     if entry.get("type") == "array":

@@ -10,10 +10,8 @@ import json
 import os
 import stat
 import time
-import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +19,7 @@ import numpy as np
 
 from segconf.data.cases import Case, raise_problems
 from segconf.errors import DataError
+from segconf.files import replacing
 from segconf.images import DEFAULT_MAX_PIXELS, read_header, read_image, read_mask
 
 FORMAT = 1
@@ -79,16 +78,15 @@ class PixelCache:
                 case.image_path,
                 channels=grid.channels,
                 size=grid.size,
-                slice_index=case.slice_index,
                 max_pixels=grid.max_pixels,
                 window=grid.intensity_window,
             )
-            return image.pixels.transpose(1, 2, 0)  # (H, W, C)
+            return np.moveaxis(image.pixels, 0, -1)  # (H, W, C) or (D, H, W, C)
 
         settings = ["images", grid.size, grid.channels, grid.intensity_window]
-        files = [(case.image_path,) for case in cases]
-        shape = (len(cases), *grid.size, grid.channels)
-        return self._open_or_make(f"{label}-images", shape, cases, decode, (settings, files))
+        content = _fingerprint(cases, settings, [(case.image_path,) for case in cases])
+        target = _Target(f"{label} images", content, (*grid.size, grid.channels))
+        return self._open_or_make(target, cases, decode)
 
     def masks(self, cases: Sequence[Case], *, label: str) -> Pixels:
         """Masks of the cases: (N, H, W) uint8 class indices, 255 = ignore."""
@@ -99,70 +97,80 @@ class PixelCache:
                 _mask_path(case),
                 classes=grid.classes,
                 size=grid.size,
-                slice_index=case.slice_index,
                 ignore_255=grid.ignore_255,
                 expected_size=read_header(case.image_path).size,
             )
 
         settings = ["masks", grid.size, grid.classes, grid.ignore_255]
-        files = [(case.image_path, _mask_path(case)) for case in cases]
-        shape = (len(cases), *grid.size)
-        return self._open_or_make(f"{label}-masks", shape, cases, decode, (settings, files))
+        content = _fingerprint(cases, settings, [(c.image_path, _mask_path(c)) for c in cases])
+        target = _Target(f"{label} masks", content, grid.size)
+        return self._open_or_make(target, cases, decode)
 
     def _open_or_make(
-        self,
-        label: str,
-        shape: tuple[int, ...],
-        cases: Sequence[Case],
-        decode: Callable[[Case], Pixels],
-        content: tuple[object, Sequence[Sequence[Path]]],
+        self, target: "_Target", cases: Sequence[Case], decode: Callable[[Case], Pixels]
     ) -> Pixels:
         height, width = self.grid.size
-        name = f"{label}-{height}x{width}-{_fingerprint(cases, *content)}.npy"
-        path = self.folder / name
-        if (pixels := _open(path, shape)) is not None:
-            return pixels
+        name = f"{target.label.replace(' ', '-')}-{height}x{width}-{target.fingerprint}.npy"
+        path, shape = self.folder / name, (len(cases), *target.case_shape)
+        if (ready := _open(path, shape)) is not None:
+            return ready
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             _remove_leftovers(self.folder)
-            with _unfinished(path) as temporary:
+            with replacing(path) as temporary:
                 pixels = np.lib.format.open_memmap(temporary, "w+", np.uint8, shape)
-                self._decode_into(pixels, cases, decode, label)
-                _to_disk(pixels, temporary)
+                self._decode_into(pixels, cases, decode, target.label)
+                pixels.flush()
         except OSError as error:
             raise DataError(
                 f"{self.folder}: the cache of decoded images cannot be written "
                 f"({error.strerror or error}). Free some space, or name another folder with "
                 "SEGCONF_CACHE."
             ) from error
-        return pixels
+        made = _open(path, shape)
+        if made is None:
+            raise DataError(f"{path}: vanished right after it was written. Start again.")
+        return made
 
     def _decode_into(
-        self,
-        pixels: Pixels,
-        cases: Sequence[Case],
-        decode: Callable[[Case], Pixels],
-        label: str,
+        self, pixels: Pixels, cases: Sequence[Case], decode: Callable[[Case], Pixels], label: str
     ) -> None:
-        """Decode all cases in threads, since decoding releases the interpreter lock."""
+        """Decode every file once, in threads: decoding releases the interpreter lock."""
         problems: dict[int, str] = {}
+        files: dict[Path, list[int]] = {}
+        for index, case in enumerate(cases):
+            files.setdefault(case.image_path, []).append(index)
 
-        def run(index: int) -> None:
+        def run(indices: Sequence[int]) -> int:
             try:
-                pixels[index] = decode(cases[index])
+                decoded = decode(cases[indices[0]]).reshape(-1, *pixels.shape[1:])  # (D, ...)
             except DataError as error:
-                problems[index] = str(error)
+                problems[indices[0]] = str(error)
+            else:
+                for index in indices:
+                    pixels[index] = decoded[cases[index].slice_index or 0]
+            return len(indices)
 
+        done = 0
         with ThreadPoolExecutor(max_workers=len(os.sched_getaffinity(0))) as pool:
-            futures = [pool.submit(run, index) for index in range(len(cases))]
+            futures = [pool.submit(run, indices) for indices in files.values()]
             try:
-                for done, future in enumerate(as_completed(futures), start=1):
-                    future.result()
+                for future in as_completed(futures):
+                    done += future.result()
                     if self._on_progress is not None:
-                        self._on_progress(label.replace("-", " "), done, len(cases))
+                        self._on_progress(label, done, len(cases))
             finally:
                 pool.shutdown(wait=True, cancel_futures=True)
         raise_problems([problems[index] for index in sorted(problems)], self.root)
+
+
+@dataclass(frozen=True, slots=True)
+class _Target:
+    """The array to make: its name, what it depends on, and the shape of one case."""
+
+    label: str
+    fingerprint: str
+    case_shape: tuple[int, ...]
 
 
 def _mask_path(case: Case) -> Path:
@@ -192,27 +200,8 @@ def _open(path: Path, shape: tuple[int, ...]) -> Pixels | None:
     return pixels if pixels.shape == shape and pixels.dtype == np.uint8 else None
 
 
-@contextmanager
-def _unfinished(path: Path) -> Iterator[Path]:
-    """A temporary name beside the final one; renamed on success, removed otherwise."""
-    temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex[:8]}.part")
-    try:
-        yield temporary
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def _to_disk(pixels: Pixels, path: Path) -> None:
-    """Wait for the disk: a power cut must not leave a named but hollow file."""
-    if isinstance(pixels, np.memmap):
-        pixels.flush()
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
-
-
 def _remove_leftovers(folder: Path) -> None:
     """Delete what killed preparations left behind; running ones are younger than a day."""
-    for path in folder.glob("*.part"):
+    for path in folder.glob(".*.part"):
         if time.time() - path.stat().st_mtime > LEFTOVER_AGE:
             path.unlink(missing_ok=True)

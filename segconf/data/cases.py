@@ -1,7 +1,7 @@
 """Cases: one image and its mask, if it has one, found in a folder and paired by name."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from segconf.errors import DataError
@@ -77,12 +77,15 @@ def pair_folder(images: Path, masks: Path | None, *, prefix: str = "") -> Paired
     The name of a mask is that of its image, with or without `_segmentation` or `_mask`. Folders are
     searched to any depth; an id is the path below `images` without its suffix.
     """
-    image_files, problems, notes = _pictures(images, is_mask=False)
+    listing = _list_pictures(images)
+    masks_listing = _list_pictures(masks) if masks is not None and masks.is_dir() else _Listing()
+    problems = listing.problems + masks_listing.problems
+    image_files = listing.pictures
     mask_files: dict[str, list[Path]] = {}
-    if masks is not None and masks.is_dir():
-        mask_files, mask_problems, mask_notes = _pictures(masks, is_mask=True)
-        problems += mask_problems
-        notes += mask_notes
+    for name, paths in masks_listing.pictures.items():
+        # An image may itself be called "..._mask": its own name comes first.
+        own = name if name in image_files else strip_mask_suffix(name)
+        mask_files.setdefault(own, []).extend(paths)
     cases: list[Case] = []
     for name, paths in sorted(image_files.items()):
         mask_paths = mask_files.pop(name, [])
@@ -97,53 +100,54 @@ def pair_folder(images: Path, masks: Path | None, *, prefix: str = "") -> Paired
         except DataError as error:
             problems.append(str(error))
     problems += [
-        f"{paths[0]}: mask without an image; expected {images / name}.* "
+        f"{paths[0]}: mask without an image (no {name}.* in {images})"
         for name, paths in sorted(mask_files.items())
     ]
     if not image_files:
         problems.append(
             f"{images}: no image found (looked for {', '.join(sorted(IMAGE_SUFFIXES))})"
         )
+    notes = [
+        f"{folder}: left out {len(left_out)} other files, such as {left_out[0]}"
+        for folder, left_out in ((images, listing.left_out), (masks, masks_listing.left_out))
+        if left_out
+    ]
     return PairedFolder(tuple(cases), tuple(problems), tuple(notes))
 
 
-def _pictures(folder: Path, *, is_mask: bool) -> tuple[dict[str, list[Path]], list[str], list[str]]:
-    """Pictures below a folder by name, files that are none, and files left out on purpose."""
-    found: dict[str, list[Path]] = {}
-    problems: list[str] = []
-    left_out: list[str] = []
-    for path in _files_below(folder):
-        if image_suffix(path) and not path.stem.endswith("_superpixels"):
-            parent = path.parent.relative_to(folder)
-            name = (parent / case_name(path)).as_posix()
-            if is_mask:
-                name = strip_mask_suffix(name)
-            found.setdefault(name, []).append(path)
-        elif (
-            path.suffix.lower() in SIDECAR_SUFFIXES
-            or path.name.lower() in SIDECAR_NAMES
-            or path.stem.endswith("_superpixels")
-        ):
-            left_out.append(path.name)
+@dataclass(slots=True)
+class _Listing:
+    """Files of a folder: pictures by name, what is none, and what is left out on purpose."""
+
+    pictures: dict[str, list[Path]] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
+
+
+def _list_pictures(folder: Path) -> _Listing:
+    listing = _Listing()
+    for path in sorted(folder.rglob("*")):
+        below = path.relative_to(folder)
+        if path.is_dir() or any(part.startswith(".") for part in below.parts):
+            continue
+        if _is_sidecar(path):
+            listing.left_out.append(path.name)
+        elif image_suffix(path):
+            name = (below.parent / case_name(path)).as_posix()
+            listing.pictures.setdefault(name, []).append(path)
         else:
-            problems.append(
+            listing.problems.append(
                 f"{path}: not a supported image format ({', '.join(sorted(IMAGE_SUFFIXES))})"
             )
-    notes = (
-        [f"{folder}: left out {len(left_out)} other files, such as {left_out[0]}"]
-        if left_out
-        else []
-    )
-    return found, problems, notes
+    return listing
 
 
-def _files_below(folder: Path) -> Iterable[Path]:
-    """Regular files in a fixed order, hidden ones left out."""
-    return sorted(
-        path
-        for path in folder.rglob("*")
-        if path.is_file()
-        and not any(part.startswith(".") for part in path.relative_to(folder).parts)
+def _is_sidecar(path: Path) -> bool:
+    """Notes and tables among the images, and the superpixels that ISIC ships beside them."""
+    return (
+        path.suffix.lower() in SIDECAR_SUFFIXES
+        or path.name.lower() in SIDECAR_NAMES
+        or path.stem.endswith("_superpixels")
     )
 
 

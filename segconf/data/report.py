@@ -55,8 +55,9 @@ def describe(
     problems = list(found.problems)
     parts: list[PartReport] = []
     for name, cases in found.parts().items():
+        files = {case.image_path: case for case in cases}  # the slices of a volume are one file
         findings = _inspect_all(
-            cases, verify=verify, classes=classes, report=_named(name, on_progress)
+            list(files.values()), verify=verify, classes=classes, report=_named(name, on_progress)
         )
         problems += [problem for finding in findings for problem in finding.problems]
         sizes = {finding.size for finding in findings if finding.size is not None}
@@ -95,7 +96,7 @@ def _inspect(case: Case, *, verify: bool, classes: int) -> _Finding:
     try:
         size = read_header(case.image_path).size
         if verify:
-            read_image(case.image_path, slice_index=case.slice_index)
+            read_image(case.image_path)
     except DataError as error:
         problems.append(str(error))
     if case.mask_path is not None:
@@ -110,7 +111,7 @@ def _inspect_mask(
     case: Case, mask_path: Path, size: tuple[int, int] | None, classes: int | None
 ) -> None:
     if classes is not None:
-        read_mask(mask_path, classes=classes, slice_index=case.slice_index, expected_size=size)
+        read_mask(mask_path, classes=classes, expected_size=size)
     elif size is not None and (mask_size := read_header(mask_path).size) != size:
         raise DataError(
             f"{mask_path}: mask is {mask_size[0]} x {mask_size[1]}, image "

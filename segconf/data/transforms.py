@@ -49,7 +49,10 @@ def normalize(images: Pixels, *, mean: Sequence[float], std: Sequence[float]) ->
 
     `(pixel / 255 - mean) / std` per channel, in channels_last memory order.
     """
-    pixels = torch.from_numpy(np.ascontiguousarray(images))  # (B, H, W, C)
-    scale = torch.tensor([1 / (255 * s) for s in std])
-    offset = torch.tensor([m / s for m, s in zip(mean, std, strict=True)])
-    return pixels.mul(scale).sub_(offset).permute(0, 3, 1, 2)  # (B, C, H, W)
+    batch, height, width, channels = images.shape
+    # Rows of interleaved channels: several times faster than broadcasting over an axis of three.
+    rows = torch.from_numpy(np.require(images, requirements=("C", "W"))).view(batch, height, -1)
+    scale = torch.tensor([1 / (255 * s) for s in std]).repeat(width)  # (W * C,)
+    offset = torch.tensor([m / s for m, s in zip(mean, std, strict=True)]).repeat(width)
+    normalized = rows.float().mul_(scale).sub_(offset).view(batch, height, width, channels)
+    return normalized.permute(0, 3, 1, 2)  # (B, C, H, W)

@@ -50,7 +50,7 @@ _BROKEN = (
     *(AttributeError, MemoryError, struct.error, zlib.error, PIL.Image.DecompressionBombError),
 )
 _COLOUR_MODES = frozenset({"RGB", "RGBA", "RGBX", "P", "PA", "CMYK", "YCbCr", "LAB"})
-_REDUCED_MARGIN = 2
+_REDUCED_MARGIN = 1.25
 
 # Warning filters and pillow's pixel limit belong to the whole process: whoever borrows them
 # holds this lock and gives them back. Decoding itself runs outside of it, in parallel.
@@ -145,7 +145,7 @@ def read_picture(path: Path, *, channels: int, size: Size | None, max_pixels: in
 
 
 def _reduce_decoding(decoder: ImageFile, target: Size) -> Box | None:
-    """Let a JPEG be decoded at 1/2, 1/4 or 1/8 while it stays twice as large as the target.
+    """Let a JPEG be decoded at 1/2, 1/4 or 1/8 while it stays a quarter larger than the target.
 
     Returns:
         The part of the reduced picture that covers the original one exactly (sides that are no
@@ -155,7 +155,9 @@ def _reduce_decoding(decoder: ImageFile, target: Size) -> Box | None:
     if not isinstance(decoder, JpegImageFile) or decoder.mode == "CMYK":
         return None
     height, width = target
-    reduced = decoder.draft(decoder.mode, (_REDUCED_MARGIN * width, _REDUCED_MARGIN * height))
+    reduced = decoder.draft(
+        decoder.mode, (math.ceil(_REDUCED_MARGIN * width), math.ceil(_REDUCED_MARGIN * height))
+    )
     return reduced[1] if reduced else None
 
 

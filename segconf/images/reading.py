@@ -45,9 +45,9 @@ def read_image(
     integers are refused, as are files with several pictures.
 
     With `size`, images are resized bilinearly with antialiasing, and JPEGs are decoded at 1/2, 1/4
-    or 1/8 as long as that leaves at least twice the target. On 15 dermoscopy images of
-    1024 x 768 to 4288 x 2848, resized to 256 x 192, that is about 4 times as fast as decoding them
-    fully, and 0.20 grey levels away on average (0.25 in the worst image, 4 in the worst pixel).
+    or 1/8 as long as that leaves a quarter more than the target. On 15 dermoscopy images of
+    1024 x 768 to 4288 x 2848, resized to 256 x 192, that is 3 to 5 times as fast as decoding them
+    fully, and 0.44 grey levels away on average (0.76 in the worst image; `benchmarks/data.py`).
 
     NIfTI: columns, rows and slices are the first, second and third voxel axis, a fourth holds
     channels. Intensities are mapped from `window` to 0..255; by default from the 0.5 and 99.5

@@ -55,6 +55,17 @@ def write_confidence(
     _write(Path(path), levels, confidence.astype(np.float32), like)
 
 
+def write_volume_channels(path: Path | str, values: NDArray[Any], *, like: Image) -> None:
+    """Write channels (C, D, H, W) as NIfTI with four axes, channels last, on the grid of `like`."""
+    header = like.header.copy()
+    header.extensions.clear()
+    header.set_intent("none")
+    header["cal_min"] = header["cal_max"] = 0
+    header.set_data_dtype(values.dtype)
+    kind = _NIFTI_2 if isinstance(header, nibabel.Nifti2Header) else _NIFTI_1
+    nibabel.save(kind(values.transpose(3, 2, 1, 0), like.affine, header), path)
+
+
 def read_confidence(path: Path | str) -> NDArray[np.float32]:
     """Confidence 0..1 from a grey PNG (16-bit, or 8-bit: white = 1) or a NIfTI file.
 

@@ -109,10 +109,10 @@ def decoded_sizes(monkeypatch):
     return sizes
 
 
-def test_reduced_decoding_never_falls_below_twice_the_target(tmp_path, decoded_sizes):
+def test_reduced_decoding_leaves_a_quarter_more_than_the_target(tmp_path, decoded_sizes):
     path = save(tmp_path / "a.jpg", smooth_scene(400, 640))
-    read_image(path, size=(50, 80))
-    read_image(path, size=(51, 80))
+    read_image(path, size=(80, 128))  # 1.25 * 128 = 160, a quarter of 640
+    read_image(path, size=(81, 128))  # 1.25 * 81 > 100
     read_image(path)
     assert list(decoded_sizes) == [(160, 100), (320, 200), (640, 400)]
 

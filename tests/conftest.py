@@ -1,0 +1,59 @@
+"""Tiny data sets on disk: bright discs on noise, exact masks."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+SIZE = (32, 32)
+SHARED = Path(__file__).resolve().parents[2] / "shared"
+
+
+def disc(seed, size=SIZE):
+    """A bright disc on noise (H, W, 3) and its mask (H, W)."""
+    generator = np.random.default_rng(seed)
+    height, width = size
+    row, column = generator.uniform(0.35, 0.65, 2) * size
+    radius = generator.uniform(0.15, 0.35) * min(size)
+    rows, columns = np.mgrid[:height, :width]
+    mask = (rows - row) ** 2 + (columns - column) ** 2 <= radius**2
+    noise = generator.normal(0, 20, (height, width, 3))
+    return np.clip(90 + 80 * mask[..., None] + noise, 0, 255).astype(np.uint8), mask
+
+
+def write_folder(root, count, *, masks=None, first=0, size=SIZE):
+    """`images/` and `masks/` of `count` discs; only the first `masks` have a mask."""
+    (root / "images").mkdir(parents=True, exist_ok=True)
+    (root / "masks").mkdir(exist_ok=True)
+    for number in range(first, first + count):
+        image, mask = disc(number, size)
+        Image.fromarray(image).save(root / "images" / f"case_{number:03d}.png")
+        if masks is None or number - first < masks:
+            picture = Image.fromarray(mask.astype(np.uint8) * 255)
+            picture.save(root / "masks" / f"case_{number:03d}.png")
+    return root
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path_factory, monkeypatch):
+    """No test reads what another one, or a user, has prepared."""
+    monkeypatch.setenv("SEGCONF_CACHE", str(tmp_path_factory.mktemp("cache")))
+    monkeypatch.delenv("SEGCONF_DATA", raising=False)
+
+
+@pytest.fixture
+def folder_dataset(tmp_path):
+    """Eight labeled training discs, four validation and two test discs."""
+    root = write_folder(tmp_path / "discs", 8)
+    write_folder(root / "val", 4, first=100)
+    write_folder(root / "test", 2, first=200)
+    return root
+
+
+@pytest.fixture
+def shared():
+    """Folder of real data and weights; the test is skipped where there is none."""
+    if not SHARED.is_dir():
+        pytest.skip("no folder of real data beside the repository")
+    return SHARED

@@ -1,0 +1,137 @@
+"""Every file of configs/ loads; every mistake of a bad file is reported at once."""
+
+from pathlib import Path
+
+import pytest
+
+from segconf.config import ExperimentConfig, load_config, save_config
+from segconf.errors import ConfigError
+
+CONFIGS = sorted((Path(__file__).parents[1] / "configs").glob("*.yaml"))
+
+
+def write(tmp_path, text):
+    path = tmp_path / "experiment.yaml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.name)
+def test_every_file_loads(path):
+    assert isinstance(load_config(path), ExperimentConfig)
+
+
+def test_the_three_protocols_are_there():
+    assert {path.name for path in CONFIGS} >= {"isic2017.yaml", "isic2017_cpu.yaml", "demo.yaml"}
+
+
+def test_protocol_of_the_paper():
+    config = load_config(next(path for path in CONFIGS if path.name == "isic2017.yaml"))
+    assert config.model.encoder == "resnet34"
+    assert config.model.encoder_weights == "imagenet"
+    assert config.data.size == (192, 256)
+    assert (config.training.batch_labeled, config.training.batch_unlabeled) == (32, 64)
+    assert config.training.epochs == 200
+    assert config.training.learning_rate == pytest.approx(1e-4, rel=0, abs=0)
+    assert (config.loss.correctness_weight, config.loss.consistency_weight) == (0.5, 0.15)
+    assert config.augmentation.scale == (0.7, 1.5)
+
+
+def test_later_sources_win(tmp_path):
+    path = write(tmp_path, "training: {epochs: 7, seed: 7, batch_labeled: 7}")
+    config = load_config(
+        path,
+        overrides=["training.epochs=8", "training.seed=8"],
+        flags={"training.epochs": 9, "training.seed": None},
+    )
+    assert config.training.epochs == 9  # flag over --set over file
+    assert config.training.seed == 8  # a flag that was not given does not count
+    assert config.training.batch_labeled == 7
+    assert config.training.batch_unlabeled == 64  # default
+
+
+def test_every_mistake_is_reported_at_once(tmp_path):
+    path = write(
+        tmp_path,
+        """
+        data: {size: [100, 128], labelled: 3}
+        loss: {consistency_weight: -1, pairs: many}
+        training: {epochs: true, plain_pass: test}
+        trianing: {}
+        """,
+    )
+    with pytest.raises(ConfigError) as caught:
+        load_config(
+            path, overrides=["training.batch_labeled=0", "seed"], flags={"model.classes": 1}
+        )
+    lines = str(caught.value).splitlines()
+    expected = [
+        "--set seed: expected section.key=value",
+        f"{path}: data.size = 100: must be divisible by 32",
+        f"{path}: data.labelled: unknown key; did you mean data.labeled?",
+        f"{path}: loss.consistency_weight = -1: expected a number >= 0",
+        f"{path}: loss.pairs = 'many': expected all or a whole number >= 1",
+        f"{path}: training.epochs = True: expected a whole number >= 1",
+        f"{path}: training.plain_pass = 'test': expected one of train, eval",
+        f"{path}: trianing: unknown key; did you mean training?",
+        "--set: training.batch_labeled = 0: expected a whole number >= 1",
+        "command line: model.classes = 1: expected a whole number >= 2 and <= 255",
+    ]
+    for start in expected:
+        assert [line for line in lines if line.startswith(start)], (start, lines)
+    assert len(lines) == len(expected)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("training: [", "not valid YAML: line 1"),
+        ("training: {seed: 1, seed: 2}", "key 'seed' is given twice"),
+        ("just a text", "expected sections"),
+        ("training: 5", "training = 5: expected a section with keys"),
+        ("data: {size: [96]}", "data.size"),
+        ("data: {validation_share: 0.6, test_share: 0.5}", "leave no image for training"),
+        ("data: {labeled: 3, labeled_list: ids.txt}", "exclude each other"),
+        ("data: {intensity_window: [5, 1]}", "low < high"),
+        ("augmentation: {scale: [1.5, 0.7]}", "smallest <= largest"),
+        ("training: {learning_rate: .nan}", "training.learning_rate"),
+        ("training: {device: gpu}", "training.device = 'gpu'"),
+    ],
+)
+def test_mistakes_of_a_file(tmp_path, text, message):
+    with pytest.raises(ConfigError, match=r"experiment\.yaml") as caught:
+        load_config(write(tmp_path, text))
+    assert message in str(caught.value)
+
+
+def test_missing_file():
+    with pytest.raises(ConfigError, match=r"nowhere\.yaml: no such file"):
+        load_config(Path("nowhere.yaml"))
+
+
+def test_labeled_flag_replaces_the_list_of_the_file(tmp_path):
+    path = write(tmp_path, "data: {labeled_list: ids.txt}")
+    config = load_config(path, flags={"data.labeled": 5})
+    assert (config.data.labeled, config.data.labeled_list) == (5, None)
+
+
+def test_numbers_may_be_written_with_an_exponent(tmp_path):
+    path = write(tmp_path, "training: {learning_rate: 1e-4}")
+    assert load_config(path).training.learning_rate == 0.0001
+    assert load_config(overrides=["training.learning_rate=3E-4"]).training.learning_rate == 0.0003
+
+
+def test_a_saved_configuration_is_complete_and_comes_back(tmp_path):
+    config = load_config(overrides=["data.size=[96, 128]", "data.labeled_list=ids.txt"])
+    save_config(config, tmp_path / "config.yaml")
+    assert load_config(tmp_path / "config.yaml") == config
+    text = (tmp_path / "config.yaml").read_text()
+    keys = ExperimentConfig.model_json_schema()["$defs"]
+    for section in keys.values():
+        for key in section["properties"]:
+            assert f"  {key}:" in text
+
+
+def test_a_configuration_cannot_be_changed():
+    with pytest.raises(ValueError, match="frozen"):
+        load_config().training.epochs = 3
