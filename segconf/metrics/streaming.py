@@ -1,0 +1,291 @@
+"""Judge masks and confidence maps of any number of pixels in one pass and constant memory."""
+
+import math
+import threading
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, Literal, Self, TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from segconf.metrics import inputs
+from segconf.metrics.calibration import (
+    ReliabilityCurve,
+    expected_calibration_error,
+    reliability_curve,
+)
+from segconf.metrics.curves import (
+    RiskCoverageCurve,
+    RiskThreshold,
+    largest_selection,
+    selected_errors,
+)
+from segconf.metrics.exact import BinnedSums, FixedPointSum
+from segconf.metrics.overlap import mean_iou
+from segconf.metrics.parallel import for_each
+from segconf.metrics.ranking import Groups, RankingHistogram
+from segconf.metrics.selective import closed_form_optimal_aurc, optimal_aurc, ranking_metrics
+from segconf.metrics.summary import ImageSummary, coarse_bin, confidence_of
+from segconf.metrics.terms import (
+    BINARY,
+    ECE_BINS,
+    PixelTerms,
+    terms_from_logits,
+    terms_from_probabilities,
+)
+
+Protocol: TypeAlias = Literal["strict", "paper"]
+
+
+class ConfidenceMetrics:
+    """All metrics of segmentation and confidence, pooled over the pixels of all updates.
+
+    Sums are integers (fixed point where the terms are not), so the result does not depend on the
+    order of the pixels, on their distribution over calls, or on the split into merged parts.
+    Memory stays below 64 MiB whatever the number of pixels.
+
+    Args:
+        num_classes: number of classes K, at least 2.
+        ignore_index: label of pixels that are not counted.
+    """
+
+    def __init__(self, num_classes: int = 2, ignore_index: int = 255) -> None:
+        if num_classes < BINARY:
+            raise ValueError(f"num_classes must be at least 2, got {num_classes}")
+        if 0 <= ignore_index < num_classes:
+            raise ValueError(f"ignore_index {ignore_index} is one of the {num_classes} classes")
+        self.num_classes = num_classes
+        self.ignore_index = ignore_index
+        self._lock = threading.Lock()
+        self._confusion = np.zeros((num_classes, num_classes), np.int64)
+        self._ranking = RankingHistogram()
+        self._bin_correct = np.zeros(ECE_BINS, np.int64)
+        self._bin_count = np.zeros(ECE_BINS, np.int64)
+        self._bin_confidence = BinnedSums([0] * ECE_BINS)
+        self._nll = FixedPointSum()
+        self._brier = FixedPointSum()
+
+    @property
+    def pixels(self) -> int:
+        """Number of pixels counted, without the ignored ones."""
+        return int(self._confusion.sum())
+
+    @property
+    def confusion(self) -> NDArray[np.int64]:
+        """(K, K) pixels with label (row) and prediction (column)."""
+        return self._confusion.copy()
+
+    def update(self, logits: inputs.Array, labels: inputs.Array) -> None:
+        """Count a batch of logits; nothing is counted if the batch is refused.
+
+        Args:
+            logits: (B, K, ...) float16, bfloat16, float32 or float64, torch or numpy, any device.
+            labels: (B, ...) integers.
+
+        Raises:
+            ValueError: shapes do not match, a label is out of range, a logit is NaN or infinite.
+        """
+        logits, labels = inputs.on_cpu(logits), inputs.on_cpu(labels)
+        inputs.check_shapes(logits, labels, self.num_classes)
+        self._update(logits, labels, inputs.check_logits, terms_from_logits)
+
+    def update_probabilities(self, probabilities: inputs.Array, labels: inputs.Array) -> None:
+        """Count a batch of probabilities; nothing is counted if the batch is refused.
+
+        Args:
+            probabilities: (B, K, ...), the classes of each pixel sum to one.
+            labels: (B, ...) integers.
+
+        Raises:
+            ValueError: as ``update``, or probabilities are negative or do not sum to one.
+        """
+        probabilities, labels = inputs.on_cpu(probabilities), inputs.on_cpu(labels)
+        inputs.check_shapes(probabilities, labels, self.num_classes)
+        check = partial(inputs.check_probabilities, tolerance=inputs.sum_tolerance(probabilities))
+        self._update(probabilities, labels, check, terms_from_probabilities)
+
+    def merge(self, other: Self) -> None:
+        """Add the pixels that another instance (worker, rank, image) counted."""
+        self._check_same(other.num_classes, other.ignore_index)
+        if other is self:
+            raise ValueError("metrics cannot be merged with themselves")
+        self._confusion += other._confusion
+        self._ranking.merge(other._ranking)
+        self._bin_correct += other._bin_correct
+        self._bin_count += other._bin_count
+        self._bin_confidence.merge(other._bin_confidence)
+        self._nll.merge(other._nll)
+        self._brier.merge(other._brier)
+
+    def compute(self, protocol: Protocol = "strict") -> dict[str, float]:
+        """All metrics, unscaled; without any pixel all of them are nan.
+
+        ``strict`` ranks pixels by the log-odds of the confidence and compares with the exact
+        optimum of the same number of pixels and errors. ``paper`` ranks by the confidence rounded
+        to float32, which ties all pixels above log-odds 17.3, and compares with the closed-form
+        optimum. Only aurc, eaurc, augrc, fpr95 and aupr_error differ. The confusion matrix is
+        the property ``confusion``.
+
+        Returns:
+            ``miou`` (over classes that occur), ``accuracy``, ``aurc``, ``eaurc``, ``augrc``,
+            ``fpr95`` (nan if no pixel is right or none is wrong), ``aupr_error`` (nan if none is
+            wrong), ``ece``, ``nll`` (inf if a true class has probability zero), ``brier``.
+        """
+        if protocol not in ("strict", "paper"):
+            raise ValueError(f"protocol must be 'strict' or 'paper', got {protocol!r}")
+        correct = int(np.trace(self._confusion))
+        wrong = self.pixels - correct
+        ranking = ranking_metrics(self.groups(protocol), correct, wrong)
+        optimum = optimal_aurc if protocol == "strict" else closed_form_optimal_aurc
+        best = float(optimum(np.array(correct), np.array(wrong)))
+        gap = self._bin_correct - self._bin_confidence.totals()
+        return {
+            "miou": float(mean_iou(self._confusion)),
+            "accuracy": correct / self.pixels if self.pixels else math.nan,
+            "aurc": ranking["aurc"],
+            "eaurc": ranking["aurc"] - best,
+            "augrc": ranking["augrc"],
+            "fpr95": ranking["fpr95"],
+            "aupr_error": ranking["aupr_error"],
+            "ece": float(expected_calibration_error(gap, self._bin_count.sum())),
+            "nll": self._nll.mean(self.pixels),
+            "brier": self._brier.mean(self.pixels),
+        }
+
+    def reliability(self) -> ReliabilityCurve:
+        """Accuracy and mean confidence in the 15 bins of the ECE."""
+        return reliability_curve(self._bin_count, self._bin_correct, self._bin_confidence.totals())
+
+    def risk_coverage(self, points: int = 1000, protocol: Protocol = "strict") -> RiskCoverageCurve:
+        """Risk-coverage curve at (at most) this many equally spaced coverages up to 1."""
+        pixels, correct = self.pixels, int(np.trace(self._confusion))
+        selected = np.unique(-(-np.arange(1, points + 1) * pixels // points))  # (P,), rounded up
+        selected = selected[selected > 0]
+        errors, value = selected_errors(self.groups(protocol), selected)
+        return RiskCoverageCurve(
+            coverage=selected / max(pixels, 1),
+            risk=errors / selected,
+            optimal_risk=np.maximum(selected - correct, 0) / selected,
+            confidence=confidence_of(value, self.num_classes),
+            random_risk=1 - correct / pixels if pixels else math.nan,
+            aurc=ranking_metrics(self.groups(protocol), correct, pixels - correct)["aurc"],
+        )
+
+    def threshold_for_risk(self, max_risk: float) -> RiskThreshold:
+        """Lowest confidence threshold above which at most this share of pixels is wrong.
+
+        Pixels with equal confidence are accepted or refused together. If even the most confident
+        ones are too wrong, the threshold is infinite, the coverage 0 and the risk nan.
+        """
+        if not 0 <= max_risk <= 1:
+            raise ValueError(f"max_risk must be between 0 and 1, got {max_risk}")
+        value, pixels, errors = largest_selection(self.groups(), max_risk)
+        log_odds = value - math.log(self.num_classes - 1)
+        confidence = float(confidence_of(np.array(value), self.num_classes))
+        return RiskThreshold(
+            confidence=confidence if pixels else math.inf,
+            log_odds=log_odds,
+            coverage=pixels / self.pixels if self.pixels else math.nan,
+            risk=errors / pixels if pixels else math.nan,
+        )
+
+    def summary(self) -> ImageSummary:
+        """The state in a few kilobytes, for the bootstrap over images."""
+        groups = list(self._ranking.groups(coarse_bin))
+        empty = np.empty(0, np.int64)
+        return ImageSummary(
+            bins=np.concatenate([empty, *(coarse_bin(block.value) for block in groups)]),
+            correct=np.concatenate([empty, *(block.correct for block in groups)]),
+            wrong=np.concatenate([empty, *(block.wrong for block in groups)]),
+            confusion=self.confusion,
+            calibration_gap=self._bin_correct - self._bin_confidence.totals(),
+            nll=self._nll.total(),
+            brier=self._brier.total(),
+        )
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything counted so far, as tensors and integers."""
+        return {
+            "num_classes": self.num_classes,
+            "ignore_index": self.ignore_index,
+            "confusion": torch.from_numpy(self.confusion),
+            "bin_correct": torch.from_numpy(self._bin_correct.copy()),
+            "bin_count": torch.from_numpy(self._bin_count.copy()),
+            "bin_confidence": self._bin_confidence.state(),
+            "nll": self._nll.state(),
+            "brier": self._brier.state(),
+            "ranking": self._ranking.state_dict(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Replace what was counted so far by a state of the same classes and ignore index."""
+        self._check_same(state["num_classes"], state["ignore_index"])
+        self._confusion = state["confusion"].numpy().copy()
+        self._bin_correct = state["bin_correct"].numpy().copy()
+        self._bin_count = state["bin_count"].numpy().copy()
+        self._bin_confidence = BinnedSums(state["bin_confidence"])
+        self._nll = FixedPointSum(*state["nll"])
+        self._brier = FixedPointSum(*state["brier"])
+        self._ranking.load_state_dict(state["ranking"])
+
+    def _update(
+        self,
+        scores: inputs.Array,
+        labels: inputs.Array,
+        check: Callable[[Tensor], None],
+        terms_of: Callable[[Tensor, Tensor], PixelTerms],
+    ) -> None:
+        """Check all pieces of a batch, then count all of them."""
+
+        def check_piece(piece: inputs.Piece) -> None:
+            pixels = inputs.cut(scores, labels, piece, self.ignore_index)
+            if pixels is not None:
+                check(pixels[0])
+
+        def count_piece(piece: inputs.Piece) -> None:
+            pixels = inputs.cut(scores, labels, piece, self.ignore_index)
+            if pixels is not None:
+                self._add(terms_of(*pixels))
+
+        pieces = inputs.pieces(scores.shape)
+        for_each(check_piece, pieces)
+        for_each(count_piece, pieces)
+
+    def _add(self, terms: PixelTerms) -> None:
+        size = self.num_classes
+        cells = (size, size, ECE_BINS)  # label, prediction, ECE bin
+        key = (terms.pair * ECE_BINS).add_(terms.bins)  # (N,)
+        pairs = torch.bincount(key, minlength=math.prod(cells)).view(cells).numpy()
+        confidence = BinnedSums.of(key, terms.confidence, cells)
+        nll, brier = FixedPointSum.of(terms.nll), FixedPointSum.of(terms.brier)
+        value = terms.log_odds
+        if size > BINARY:
+            # Log-odds start at -log(K - 1); shifted, they are not negative, nor minus zero.
+            value = (value + math.log(size - 1)).clamp_min_(0).abs_()
+        ranks = value.float()
+        with self._lock:
+            self._confusion += pairs.sum(axis=2)
+            self._bin_count += pairs.sum(axis=(0, 1))
+            self._bin_correct += np.trace(pairs)
+            self._bin_confidence.merge(confidence)
+            self._nll.merge(nll)
+            self._brier.merge(brier)
+            self._ranking.add(ranks, terms.wrong)
+
+    def groups(self, protocol: Protocol = "strict") -> Iterator[Groups]:
+        """Right and wrong pixels that share a confidence, by descending confidence."""
+        if protocol == "strict":
+            return self._ranking.groups(lambda value: value)
+        return self._ranking.groups(
+            lambda value: confidence_of(value, self.num_classes).astype(np.float32)
+        )
+
+    def _check_same(self, num_classes: int, ignore_index: int) -> None:
+        if (num_classes, ignore_index) != (self.num_classes, self.ignore_index):
+            raise ValueError(
+                f"metrics count {num_classes} classes and ignore {ignore_index}, "
+                f"these count {self.num_classes} and ignore {self.ignore_index}"
+            )
