@@ -17,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
+from segconf.config import ExperimentConfig
 from segconf.data.cases import Case, raise_problems
 from segconf.errors import DataError
 from segconf.files import replacing
@@ -41,6 +42,18 @@ class Grid:
     ignore_255: bool = False
     intensity_window: tuple[float, float] | None = None
     max_pixels: int = DEFAULT_MAX_PIXELS
+
+    @classmethod
+    def of(cls, config: ExperimentConfig) -> "Grid":
+        """The grid of an experiment."""
+        return cls(
+            config.data.size,
+            channels=config.model.channels,
+            classes=config.model.classes,
+            ignore_255=config.data.ignore_255,
+            intensity_window=config.data.intensity_window,
+            max_pixels=config.data.max_pixels,
+        )
 
 
 def cache_folder(root: Path) -> Path:

@@ -12,7 +12,13 @@ from segconf.images.types import (
     case_name,
     image_suffix,
 )
-from segconf.images.writing import read_confidence, write_confidence, write_mask
+from segconf.images.writing import (
+    confidence_bits,
+    read_confidence,
+    read_probability_volume,
+    write_confidence,
+    write_mask,
+)
 
 __all__ = [
     "DEFAULT_MAX_PIXELS",
@@ -21,11 +27,13 @@ __all__ = [
     "Header",
     "Image",
     "case_name",
+    "confidence_bits",
     "image_suffix",
     "read_confidence",
     "read_header",
     "read_image",
     "read_mask",
+    "read_probability_volume",
     "resize_mask",
     "resize_pixels",
     "write_confidence",

@@ -97,6 +97,22 @@ def read_confidence(path: Path | str) -> NDArray[np.float32]:
     return np.ascontiguousarray(levels / np.float64(white), np.float32)
 
 
+def confidence_bits(path: Path | str) -> int:
+    """Bits per pixel of a confidence picture; 0 for NIfTI, which holds floating point."""
+    path = Path(path)
+    if supported_suffix(path) in NIFTI_SUFFIXES:
+        return 0
+    with open_picture(path) as picture:
+        return 8 if _WHITE_OF_MODE.get(picture.decoder.mode, 0) < _FULL_SCALE else 16
+
+
+def read_probability_volume(path: Path | str) -> NDArray[np.float32]:
+    """Values of a NIfTI file, channels first: (C, H, W), or (C, D, H, W) for several slices."""
+    with open_volume(Path(path)) as volume:
+        values = volume.read(None).astype(np.float32)  # (C, D, H, W)
+    return np.ascontiguousarray(values[:, 0] if values.shape[1] == 1 else values)
+
+
 def _write(path: Path, levels: NDArray[Any], values: NDArray[Any], like: Image | None) -> None:
     """Write the integer levels as PNG or the values as NIfTI, whichever the suffix asks for."""
     if like is not None and values.shape != like.spatial_shape:

@@ -1,0 +1,1 @@
+"""The `segconf` command: parse, call the library, print."""

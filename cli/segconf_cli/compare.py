@@ -1,0 +1,68 @@
+"""`segconf compare`: evaluated runs in one table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from segconf_cli.display import messages, results
+
+if TYPE_CHECKING:
+    from segconf.evaluation.comparing import Comparison
+
+
+def compare(
+    runs: Annotated[list[Path], typer.Argument(help="Evaluated run folders.")],
+    split: Annotated[str, typer.Option(help="test or val.")] = "test",
+    baseline: Annotated[
+        str | None, typer.Option(help="Method to compare with.", show_default="softmax")
+    ] = None,
+    paper: Annotated[
+        int | None, typer.Option(help="Add the published numbers for 125, 250, 500 or 2000 labels.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for table.md, .csv, .tex and risk_coverage.png.")
+    ] = None,
+) -> None:
+    """Put runs side by side: means over seeds, best in bold, paired differences.
+
+    Example: segconf compare runs/* --paper 250 --out comparison
+    """
+    from segconf.evaluation.comparing import compare as put_together
+    from segconf.evaluation.comparing import write_comparison
+
+    comparison = put_together(runs, split=split, baseline=baseline, paper=paper)
+    _show(comparison)
+    if out is not None:
+        write_comparison(comparison, out)
+        messages().print(f"Tables and curves: {out}", highlight=False, markup=False)
+
+
+def _show(comparison: Comparison) -> None:
+    from rich.table import Table
+
+    from segconf.evaluation.comparing import cell, difference_cell, is_best
+    from segconf.evaluation.tables import PAPER_COLUMNS, heading
+
+    table = Table(title=f"{comparison.split} images", title_justify="left")
+    table.add_column("")
+    for metric in PAPER_COLUMNS:
+        table.add_column(heading(metric), justify="right")
+    for row in comparison.rows:
+        cells = [
+            f"[bold]{cell(row, m)}[/bold]" if is_best(comparison, row, m) else cell(row, m)
+            for m in PAPER_COLUMNS
+        ]
+        table.add_row(row.name, *cells, style="dim" if row.is_published else "")
+        if row.difference:
+            differences = [difference_cell(row, m) for m in PAPER_COLUMNS]
+            table.add_row(f"  minus {comparison.baseline}", *differences, style="dim")
+    results().print(table)
+    results().print(
+        "Best of our rows in bold; ± is the standard deviation over seeds; differences are 95% "
+        "intervals over resampled images.",
+        style="dim",
+        highlight=False,
+    )

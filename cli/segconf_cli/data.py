@@ -1,0 +1,146 @@
+"""`segconf data`: get a data set, look at it, check it."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from segconf_cli.display import counting, messages, results
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from segconf.data.download import DownloadPlan, DownloadProgress
+    from segconf.data.report import DataReport, PartReport
+
+MANY_SIZES = 3
+
+
+def data(
+    dataset: Annotated[
+        str, typer.Argument(help="isic, demo, or a folder with images/ and masks/.")
+    ],
+    data: Annotated[
+        Path | None,
+        typer.Option(help="Folder of the isic archives (default: SEGCONF_DATA) or demo images."),
+    ] = None,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Decode every image and mask completely.")
+    ] = False,
+    download: Annotated[
+        bool, typer.Option("--download", help="Fetch the official ISIC 2017 archives first.")
+    ] = False,
+    keep_archives: Annotated[
+        bool, typer.Option("--keep-archives", help="Keep the .zip files after unpacking.")
+    ] = False,
+    classes: Annotated[int, typer.Option(min=2, max=255, help="Classes in the masks.")] = 2,
+) -> None:
+    """Get a data set, show what it holds and check it.
+
+    Example: segconf data isic --data isic2017 --verify
+    """
+    from segconf.data.discovery import dataset_folder, find_cases
+    from segconf.data.report import describe
+    from segconf.errors import ConfigError
+
+    folder = dataset_folder(dataset, data)
+    if download:
+        if dataset != "isic":
+            raise ConfigError(f"--download: only `isic` can be downloaded, not `{dataset}`.")
+        _download(folder, keep_archives=keep_archives)
+    if dataset == "demo":
+        make_demo(data)
+    found = find_cases(dataset, data)
+    with counting() as progress:
+        report = describe(found, verify=verify, classes=classes, on_progress=progress)
+    _show(report, verified=verify)
+    if report.problems:
+        raise typer.Exit(2)
+
+
+def make_demo(data: Path | None) -> None:
+    """Generate the synthetic data set where it is not there yet."""
+    from segconf.data.demo import DemoParameters, write_demo_dataset
+    from segconf.data.discovery import dataset_folder
+
+    folder = dataset_folder("demo", data)
+    with counting() as progress:
+        write_demo_dataset(
+            folder,
+            DemoParameters(),
+            on_progress=lambda done, total: progress("demo images", done, total),
+        )
+
+
+def _download(folder: Path, *, keep_archives: bool) -> None:
+    from segconf.data.download import download_isic
+
+    with _transferring() as progress:
+        download_isic(folder, keep_archives=keep_archives, on_plan=_announce, on_progress=progress)
+
+
+def _announce(plan: DownloadPlan) -> None:
+    messages().print(str(plan), highlight=False, markup=False)
+
+
+@contextmanager
+def _transferring() -> Iterator[Callable[[DownloadProgress], None]]:
+    """A bar per archive and stage, in bytes."""
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        Progress,
+        TaskID,
+        TextColumn,
+        TimeRemainingColumn,
+        TransferSpeedColumn,
+    )
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+    )
+    tasks: dict[tuple[str, str], TaskID] = {}
+    with Progress(*columns, console=messages()) as progress:
+
+        def report(state: DownloadProgress) -> None:
+            key = (state.archive, state.stage)
+            if key not in tasks:
+                tasks[key] = progress.add_task(f"{state.stage} {state.archive}", total=state.total)
+            progress.update(tasks[key], completed=state.done, total=state.total)
+
+        yield report
+
+
+def _show(report: DataReport, *, verified: bool) -> None:
+    from rich.table import Table
+
+    table = Table(title=str(report.root), title_justify="left")
+    for column in ("part", "images", "masks", "size (height x width)"):
+        table.add_column(column, justify="left" if column in {"part"} else "right")
+    for part in report.parts:
+        table.add_row(part.name, str(part.images), str(part.masks), _sizes(part))
+    results().print(table)
+    for note in report.notes:
+        messages().print(f"note: {note}", highlight=False, markup=False)
+    if report.problems:
+        from segconf.data.cases import BrokenDataError
+
+        summary = BrokenDataError(report.problems, report.root)
+        messages().print(f"error: {summary}", style="red", highlight=False, markup=False)
+    else:
+        checked = "every file was decoded" if verified else "--verify decodes every file"
+        results().print(f"No problem found ({checked}).", highlight=False)
+
+
+def _sizes(part: PartReport) -> str:
+    names = [f"{height} x {width}" for height, width in part.sizes]
+    if len(names) > MANY_SIZES:
+        return f"{names[0]} to {names[-1]} ({len(names)} sizes)"
+    return ", ".join(names)

@@ -1,0 +1,49 @@
+"""How results and progress look. Results go to standard output, everything else to the error."""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+
+@cache
+def results() -> Console:
+    """Console for what was asked for."""
+    return Console(soft_wrap=True, quiet=_is_silent())
+
+
+@cache
+def messages() -> Console:
+    """Console for progress, notes and errors."""
+    return Console(stderr=True, soft_wrap=True, quiet=_is_silent())
+
+
+def _is_silent() -> bool:
+    """Of the processes that torchrun starts, only the first one talks."""
+    return os.environ.get("RANK", "0") != "0"
+
+
+@contextmanager
+def counting() -> Iterator[Callable[[str, int, int], None]]:
+    """Bars for things that are counted: one per label, shown as soon as it starts."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+    )
+    tasks = {}
+    console = messages()
+    with Progress(
+        *columns, console=console, transient=True, disable=not console.is_terminal
+    ) as progress:
+
+        def report(label: str, done: int, total: int) -> None:
+            if label not in tasks:
+                tasks[label] = progress.add_task(label, total=total)
+            progress.update(tasks[label], completed=done, total=total)
+
+        yield report

@@ -1,0 +1,104 @@
+"""`segconf evaluate`: how good a run is, and how far its confidence can be believed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from segconf_cli.display import counting, messages, results
+
+if TYPE_CHECKING:
+    from segconf.evaluation import Evaluation, EvaluationReport
+
+STRATA = ("boundary", "foreground")
+
+
+def evaluate(
+    run: Annotated[Path, typer.Argument(help="Run folder.")],
+    data: Annotated[
+        Path | None, typer.Option(help="Folder of the data set.", show_default="that of the run")
+    ] = None,
+    split: Annotated[str, typer.Option(help="test or val.")] = "test",
+    out: Annotated[
+        Path | None, typer.Option(help="Folder of the report.", show_default="in the run")
+    ] = None,
+    native: Annotated[
+        bool, typer.Option("--native", help="At the size of the original masks.")
+    ] = False,
+    max_risk: Annotated[
+        float | None,
+        typer.Option(help="Fit, on validation images, the confidence that keeps the risk below."),
+    ] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps.")] = "auto",
+) -> None:
+    """Measure segmentation and confidence on every pixel of a split.
+
+    Example: segconf evaluate runs/isic-consistency-250-seed0 --max-risk 0.02
+    """
+    from segconf.errors import ConfigError
+    from segconf.evaluation import EvaluationOptions
+    from segconf.evaluation import evaluate as judge
+
+    if split not in {"test", "val"}:
+        raise ConfigError(f"--split {split}: expected test or val.")
+    if max_risk is not None and not 0 < max_risk < 1:
+        raise ConfigError(f"--max-risk {max_risk}: expected a number between 0 and 1.")
+    options = EvaluationOptions(
+        "test" if split == "test" else "val", data, native, max_risk, device
+    )
+    with counting() as progress:
+        evaluation = judge(run, options, out=out, on_progress=progress)
+    if evaluation is not None:
+        _show(evaluation)
+
+
+def _show(evaluation: Evaluation) -> None:
+    show_report(evaluation.report)
+    if evaluation.threshold is not None:
+        found = evaluation.threshold
+        low, high = found.coverage_interval
+        results().print(
+            f"Confidence from {found.threshold:.4f}: {found.coverage:.1%} of the validation pixels "
+            f"(95% interval {low:.1%} to {high:.1%}), {found.risk:.2%} of them wrong.",
+            highlight=False,
+        )
+    messages().print(f"Report: {evaluation.folder}", highlight=False, markup=False)
+
+
+def show_report(report: EvaluationReport) -> None:
+    """The table of an evaluation, in the scales of the paper."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    from segconf.evaluation.tables import TITLES, heading, scaled
+
+    about = report.about
+    results().print(
+        f"{about['run']}: {about['images']} {about['split']} images, {about['pixels']:,} pixels, "
+        f"grid {about['grid']}, encoder {about['encoder']}",
+        highlight=False,
+    )
+    table = Table(box=SIMPLE_HEAD)
+    for title in ("metric", "all", "95% interval", *STRATA, "paper"):
+        table.add_column(title, justify="left" if title == "metric" else "right", no_wrap=True)
+    for name in TITLES:
+        low, high = report.intervals[name]
+        table.add_row(
+            heading(name),
+            scaled(report.metrics["all"]["strict"][name], name),
+            f"{scaled(low, name)} to {scaled(high, name)}",
+            *(scaled(report.metrics[s]["strict"][name], name) for s in STRATA),
+            scaled(report.metrics["all"]["paper"][name], name),
+        )
+    results().print(table)
+    mean = report.per_image
+    results().print(
+        f"per image: Dice {mean['dice']:.3f} (quartiles {mean['dice_q1']:.3f}, "
+        f"{mean['dice_median']:.3f}, {mean['dice_q3']:.3f}), IoU {mean['iou']:.3f}, "
+        f"challenge Jaccard {mean['challenge_jaccard']:.3f}, "
+        f"AURC {1e3 * mean['aurc']:.2f} (x 10^3), ECE {1e2 * mean['ece']:.2f} (x 10^2), "
+        f"Hausdorff-95 {mean['hausdorff95']:.1f} pixels",
+        highlight=False,
+    )

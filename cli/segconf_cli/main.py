@@ -1,0 +1,59 @@
+"""The `segconf` command and its exit codes."""
+
+import sys
+from typing import Annotated
+
+import typer
+
+from segconf import __version__
+from segconf.errors import SegconfError
+from segconf_cli.data import data
+from segconf_cli.display import messages
+from segconf_cli.history import history
+from segconf_cli.train import train
+
+app = typer.Typer(
+    name="segconf",
+    help="Medical image segmentation whose confidence map can be trusted.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _show_version(asked: bool) -> None:  # noqa: FBT001 - the signature is typer's
+    if asked:
+        typer.echo(f"segconf {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    _version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_show_version, is_eager=True, help="Show the version and exit."
+        ),
+    ] = False,
+) -> None:
+    """Medical image segmentation whose confidence map can be trusted.
+
+    Research use only: not a medical device.
+    """
+
+
+app.command()(data)
+app.command()(train)
+app.command()(history)
+
+
+def main() -> None:
+    """Run the command; what a user can mend is one message and exit code 2, not a traceback."""
+    try:
+        app()
+    except SegconfError as error:
+        messages().print(f"error: {error}", style="red", markup=False, highlight=False)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        messages().print("interrupted", style="yellow")
+        sys.exit(130)

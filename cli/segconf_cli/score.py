@@ -1,0 +1,55 @@
+"""`segconf score`: the same metrics for maps that any other tool wrote."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from segconf_cli.display import counting, messages, results
+from segconf_cli.evaluate import show_report
+
+
+def score(
+    predictions: Annotated[Path, typer.Argument(help="Folder of probability or confidence maps.")],
+    masks: Annotated[Path, typer.Argument(help="Folder of masks of the same names.")],
+    classes: Annotated[int, typer.Option(min=2, max=255, help="Number of classes.")] = 2,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for the report.", show_default="none")
+    ] = None,
+    allow_quantized: Annotated[
+        bool, typer.Option("--allow-quantized", help="Accept confidence maps of 8 bits.")
+    ] = False,
+) -> None:
+    """Measure predictions of any tool: .npz, .npy, NIfTI, or the maps of segconf predict.
+
+    Example: segconf score nnunet_predictions masks --out report
+    """
+    from segconf.evaluation.scoring import score as judge
+
+    with counting() as progress:
+        scored = judge(
+            predictions,
+            masks,
+            classes=classes,
+            out=out,
+            allow_quantized=allow_quantized,
+            on_progress=progress,
+        )
+    show_report(scored.report)
+    missing = scored.report.about["masks_without_prediction"]
+    if isinstance(missing, list) and missing:
+        messages().print(
+            f"note: {len(missing)} masks have no prediction, such as {missing[0]}", highlight=False
+        )
+    if scored.aurc_bounds is not None:
+        low, high = scored.aurc_bounds
+        results().print(
+            f"The maps hold {scored.report.about['levels']} levels of confidence, so pixels of one "
+            f"level are tied and the ranking is approximate: AURC lies between {1e3 * low:.3f} and "
+            f"{1e3 * high:.3f} (x 10^3), whatever their order.",
+            highlight=False,
+        )
+    if out is not None:
+        messages().print(f"Report: {out}", highlight=False, markup=False)

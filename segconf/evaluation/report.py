@@ -1,0 +1,172 @@
+"""What an evaluation found, and the files it leaves behind."""
+
+import csv
+import io
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from segconf.evaluation.cases import CaseScores, Judge
+from segconf.files import replacing, write_text
+from segconf.metrics import (
+    ConfidenceMetrics,
+    ImageSummary,
+    RiskCoverageCurve,
+    bootstrap_metrics,
+)
+from segconf.plots import reliability_diagram, risk_coverage_plot
+
+Interval = tuple[float, float]
+
+DEFINITIONS = {
+    "miou": "mean over the classes of the IoU pooled over all pixels",
+    "accuracy": "share of right pixels",
+    "aurc": "mean of the selective risks at coverage 1/m .. 1, tied pixels share the expected risk",
+    "eaurc": "AURC minus the optimum for the same accuracy",
+    "augrc": "area under the generalised risk-coverage curve",
+    "fpr95": "false positive rate where the true positive rate is nearest 0.95, positive = right",
+    "aupr_error": "average precision of being wrong, ranked by low confidence",
+    "ece": "top-label expected calibration error, 15 equal-width bins (lo, hi], pooled",
+    "nll": "mean negative log likelihood, natural logarithm",
+    "brier": "sum over the classes, mean over the pixels",
+}
+PROTOCOLS = {
+    "strict": "ranked by the log-odds of the confidence; exact finite optimum",
+    "paper": "ranked by the confidence in float32; closed-form optimum",
+}
+RESAMPLES = 1000
+SUMMARIES = "images.npz"
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationReport:
+    """Metrics by stratum (raw values), intervals over images, and a row per image."""
+
+    about: Mapping[str, object]
+    metrics: Mapping[str, Mapping[str, Mapping[str, float]]]  # stratum, protocol, metric
+    intervals: Mapping[str, Interval]  # of the strict metrics over all pixels
+    per_image: Mapping[str, float]
+    cases: Sequence[CaseScores]
+    pooled: ConfidenceMetrics
+    summaries: Sequence[ImageSummary]
+
+
+def build_report(judge: Judge, about: Mapping[str, object], *, seed: int = 0) -> EvaluationReport:
+    """Metrics, intervals and averages of the images that were judged."""
+    generator = torch.Generator().manual_seed(seed)
+    names = [field.name for field in fields(CaseScores) if field.name != "case"]
+    per_image = {name: _mean([getattr(row, name) for row in judge.rows]) for name in names}
+    overlaps = [row.dice for row in judge.rows if not math.isnan(row.dice)] or [math.nan]
+    quartiles = np.quantile(overlaps, [0.25, 0.5, 0.75]).tolist()
+    per_image |= dict(zip(("dice_q1", "dice_median", "dice_q3"), quartiles, strict=True))
+    return EvaluationReport(
+        about={**about, "images": len(judge.rows), "pixels": judge.pooled["all"].pixels},
+        metrics={
+            name: {"strict": pooled.compute("strict"), "paper": pooled.compute("paper")}
+            for name, pooled in judge.pooled.items()
+        },
+        intervals=bootstrap_metrics(judge.summaries, generator, resamples=RESAMPLES),
+        per_image=per_image,
+        cases=judge.rows,
+        pooled=judge.pooled["all"],
+        summaries=judge.summaries,
+    )
+
+
+def write_report(report: EvaluationReport, folder: Path) -> None:
+    """Write metrics.json, cases.csv, both figures, and the summaries that `compare` pairs."""
+    folder.mkdir(parents=True, exist_ok=True)
+    content = {
+        **report.about,
+        "metrics": report.metrics,
+        "intervals": {name: list(interval) for name, interval in report.intervals.items()},
+        "interval": "95%, percentiles of 1000 resamples of whole images",
+        "per_image": report.per_image,
+        "confusion": report.pooled.confusion.tolist(),
+        "definitions": DEFINITIONS,
+        "protocols": PROTOCOLS,
+    }
+    write_text(folder / "metrics.json", json.dumps(_json(content), indent=1))
+    write_text(folder / "cases.csv", _table(report.cases))
+    save_summaries(folder / SUMMARIES, report)
+    curve = report.pooled.risk_coverage()
+    risk_coverage_plot({str(report.about.get("method", "")): curve}, folder / "risk_coverage.png")
+    reliability_diagram(report.pooled.reliability(), folder / "reliability.png")
+
+
+def save_summaries(path: Path, report: EvaluationReport) -> None:
+    """Keep the images' counts in one compressed file, one array per field."""
+    arrays = {
+        f"{index:05d}_{field.name}": np.asarray(getattr(summary, field.name))
+        for index, summary in enumerate(report.summaries)
+        for field in fields(ImageSummary)
+    }
+    curve = report.pooled.risk_coverage()
+    arrays |= {f"curve_{f.name}": np.asarray(getattr(curve, f.name)) for f in fields(curve)}
+    names = np.array([row.case for row in report.cases])
+    with replacing(path) as temporary, temporary.open("wb") as file:
+        np.savez_compressed(file, allow_pickle=False, cases=names, **arrays)
+
+
+def load_summaries(path: Path) -> dict[str, ImageSummary]:
+    """Summaries by case."""
+    with np.load(path, allow_pickle=False) as content:
+        summaries = {}
+        for index, case in enumerate(content["cases"]):
+            values = {f.name: content[f"{index:05d}_{f.name}"] for f in fields(ImageSummary)}
+            summaries[str(case)] = ImageSummary(
+                bins=values["bins"],
+                correct=values["correct"],
+                wrong=values["wrong"],
+                confusion=values["confusion"],
+                calibration_gap=values["calibration_gap"],
+                nll=float(values["nll"]),
+                brier=float(values["brier"]),
+            )
+    return summaries
+
+
+def load_curve(path: Path) -> RiskCoverageCurve:
+    """The risk-coverage curve over all pixels."""
+    with np.load(path, allow_pickle=False) as content:
+        values = {f.name: content[f"curve_{f.name}"] for f in fields(RiskCoverageCurve)}
+    return RiskCoverageCurve(
+        coverage=values["coverage"],
+        risk=values["risk"],
+        optimal_risk=values["optimal_risk"],
+        confidence=values["confidence"],
+        random_risk=float(values["random_risk"]),
+        aurc=float(values["aurc"]),
+    )
+
+
+def _mean(values: Sequence[float]) -> float:
+    """Mean of the images for which a score is defined."""
+    known = [value for value in values if not math.isnan(value)]
+    return math.fsum(known) / len(known) if known else math.nan
+
+
+def _table(rows: Sequence[CaseScores]) -> str:
+    text = io.StringIO()
+    writer = csv.DictWriter(text, [field.name for field in fields(CaseScores)], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(asdict(row) for row in rows)
+    return text.getvalue()
+
+
+def _json(value: object) -> object:
+    """The same content with null for nan and infinity, which JSON does not know."""
+    match value:
+        case Mapping():
+            return {key: _json(inner) for key, inner in value.items()}
+        case list() | tuple():
+            return [_json(inner) for inner in value]
+        case float():
+            return value if math.isfinite(value) else None
+        case _:
+            return value

@@ -1,0 +1,12 @@
+"""Figures: the only package that imports matplotlib."""
+
+from segconf.plots.curves import reliability_diagram, risk_coverage_plot
+from segconf.plots.history import history_picture
+from segconf.plots.training import training_curves
+
+__all__ = [
+    "history_picture",
+    "reliability_diagram",
+    "risk_coverage_plot",
+    "training_curves",
+]

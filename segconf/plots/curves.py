@@ -1,0 +1,115 @@
+"""Risk-coverage curves and reliability diagrams."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.ticker import PercentFormatter
+
+from segconf.files import replacing
+from segconf.metrics import ReliabilityCurve, RiskCoverageCurve
+
+MARKED_RISKS = (0.01, 0.05)
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+"""Okabe and Ito: told apart with any colour vision."""
+
+
+def risk_coverage_plot(curves: Mapping[str, RiskCoverageCurve], path: Path) -> None:
+    """Risk that is left when the least confident pixels are refused, by method.
+
+    The optimum refuses exactly the wrong pixels; the random reference refuses any. Marked is the
+    coverage that keeps the risk at 1% and at 5%.
+    """
+    figure = Figure(figsize=(6.4, 4.4), layout="constrained")
+    axes = figure.add_subplot()
+    for colour, (name, curve) in zip(COLOURS * len(curves), curves.items(), strict=False):
+        label = f"{name or 'confidence'}, AURC {1e3 * curve.aurc:.2f} (x 10$^3$)"
+        axes.plot(curve.coverage, curve.risk, color=colour, label=label)
+        for risk in MARKED_RISKS:
+            coverage = curve.coverage_at(risk)
+            if 0 < coverage < 1:
+                axes.plot(coverage, risk, "o", color=colour, markersize=5)
+                axes.annotate(
+                    f"{coverage:.1%} at {risk:.0%} risk",
+                    (coverage, risk),
+                    xytext=(-6, 6),
+                    textcoords="offset points",
+                    ha="right",
+                    fontsize=8,
+                    color=colour,
+                )
+    first = next(iter(curves.values()))
+    axes.plot(first.coverage, first.optimal_risk, "--", color="0.4", label="optimum")
+    axes.axhline(first.random_risk, linestyle=":", color="0.4", label="random order")
+    axes.set_xlabel("coverage: share of pixels kept, most confident first")
+    axes.set_ylabel("risk: share of wrong pixels among them")
+    axes.xaxis.set_major_formatter(PercentFormatter(1))
+    axes.yaxis.set_major_formatter(PercentFormatter(1))
+    axes.set_xlim(0, 1)
+    axes.set_ylim(0, 1.35 * max(curve.random_risk for curve in curves.values()) or 1)
+    axes.legend(loc="upper left", fontsize=8, frameon=False)
+    axes.spines[["top", "right"]].set_visible(False)
+    _save(figure, path)
+
+
+def reliability_diagram(curve: ReliabilityCurve, path: Path) -> None:
+    """How often pixels of a confidence are right, and how many pixels have it."""
+    figure = Figure(figsize=(5.2, 5.6), layout="constrained")
+    upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
+    filled = curve.count > 0
+    centres, width = (curve.lower + curve.upper) / 2, curve.upper - curve.lower
+    upper.bar(
+        centres[filled],
+        curve.accuracy[filled],
+        width[filled] * 0.92,
+        color=COLOURS[0],
+        alpha=0.85,
+        label="right in this bin",
+    )
+    upper.plot([0, 1], [0, 1], "--", color="0.3", linewidth=1, label="perfect calibration")
+    upper.vlines(
+        curve.confidence[filled],
+        curve.accuracy[filled],
+        curve.confidence[filled],
+        color=COLOURS[1],
+        linewidth=2,
+        label="gap to the mean confidence",
+    )
+    upper.set_ylabel("share of right pixels")
+    upper.set_ylim(0, 1)
+    upper.set_title(f"ECE {1e2 * curve.ece:.2f} (x 10$^2$)", loc="left", fontsize=10)
+    upper.legend(loc="upper left", fontsize=8, frameon=False)
+    lower.bar(centres[filled], curve.count[filled], width[filled] * 0.92, color="0.55")
+    lower.set_yscale("log")
+    lower.set_ylim(0.5, None)
+    for x, count in zip(centres[filled], curve.count[filled], strict=True):
+        lower.annotate(
+            _short(int(count)),
+            (x, count),
+            xytext=(0, -3),
+            textcoords="offset points",
+            ha="center",
+            va="top",
+            rotation=90,
+            fontsize=7,
+            color="white" if count > np.sqrt(curve.count.max()) else "black",
+        )
+    lower.set_ylabel("pixels")
+    lower.set_xlabel("confidence")
+    lower.set_xlim(0, 1)
+    for axes in (upper, lower):
+        axes.spines[["top", "right"]].set_visible(False)
+    _save(figure, path)
+
+
+def _short(count: int) -> str:
+    for limit, unit in ((10**6, "M"), (10**3, "k")):
+        if count >= limit:
+            return f"{count / limit:.3g}{unit}"
+    return str(count)
+
+
+def _save(figure: Figure, path: Path) -> None:
+    with replacing(path) as temporary:
+        figure.savefig(temporary, format=path.suffix.lstrip("."), dpi=150)

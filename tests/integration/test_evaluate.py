@@ -1,0 +1,146 @@
+"""`segconf evaluate` on a run with an untrained network: every number checked another way."""
+
+import csv
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from typer.testing import CliRunner
+
+from segconf.checkpoints import load_checkpoint, save_checkpoint
+from segconf.config import ExperimentConfig
+from segconf.data import HoldOut, find_cases, split_cases
+from segconf.errors import DataError, TrainingError
+from segconf.evaluation import EvaluationOptions, evaluate
+from segconf.images import read_mask
+from segconf.inference import load_model
+from segconf.models import build_model
+from segconf.runs import RunData, RunFolder
+from segconf_cli.main import app
+from tests.conftest import write_folder
+from tests.references import metrics as reference
+
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Run folder of a ResNet18 UNet on discs: the images have the size of the network's grid."""
+    root = write_folder(tmp_path / "discs", 4)
+    write_folder(root / "val", 4, first=100)
+    write_folder(root / "test", 5, first=200)
+    config = ExperimentConfig.model_validate(
+        {
+            "data": {"size": [32, 32]},
+            "model": {"encoder": "resnet18", "encoder_weights": "none"},
+        }
+    )
+    split = split_cases(
+        find_cases(str(root), shares=HoldOut()), labeled=None, labeled_list=None, seed=0
+    )
+    folder = RunFolder(tmp_path / "run")
+    folder.create(config, RunData.of(str(root), None, split), torch.device("cpu"))
+    torch.manual_seed(0)
+    save_checkpoint(folder.best_file, build_model(config.model).state_dict(), config)
+    return folder.path
+
+
+def test_metrics_agree_with_the_slow_reference(run):
+    evaluation = evaluate(run, EvaluationOptions("test", device="cpu"))
+    model = load_checkpoint(run).model
+    pixels, labels = [], []
+    for case in find_cases(json.loads((run / "split.json").read_text())["dataset"]).test:
+        image = (np.array(Image.open(case.image_path)) / 255 - MEAN) / STD
+        batch = torch.from_numpy(image.transpose(2, 0, 1)[None]).float()
+        with torch.no_grad():
+            logits = model(batch)[0]
+        pixels += logits.flatten(1).T.tolist()
+        labels += (np.array(Image.open(case.mask_path)) // 255).ravel().tolist()
+    expected = reference.evaluate(pixels, labels)
+    values = evaluation.report.metrics["all"]["strict"]
+    for name in ("miou", "aurc", "ece", "nll", "brier"):
+        assert values[name] == pytest.approx(expected[name], rel=1e-3), name
+    assert evaluation.report.about["pixels"] == 5 * 32 * 32
+
+
+def test_command_writes_the_report_and_prints_the_table(run):
+    result = CliRunner().invoke(app, ["evaluate", str(run), "--max-risk", "0.4"])
+    assert result.exit_code == 0, result.output
+    folder = run / "evaluation/test"
+    content = json.loads((folder / "metrics.json").read_text())
+    strict = content["metrics"]["all"]["strict"]
+    assert f"{1e3 * strict['aurc']:.2f}" in result.stdout
+    assert f"{strict['miou']:.3f}" in result.stdout
+    assert "5 test images, 5,120 pixels, grid 32 x 32, encoder resnet18" in result.stdout
+    assert set(content["metrics"]) == {"all", "boundary", "foreground"}
+    low, high = content["intervals"]["aurc"]
+    assert low <= strict["aurc"] <= high
+    rows = list(csv.DictReader((folder / "cases.csv").read_text().splitlines()))
+    assert [row["case"] for row in rows] == [f"test/case_{number}" for number in range(200, 205)]
+    dice = [float(row["dice"]) for row in rows]
+    assert content["per_image"]["dice"] == pytest.approx(np.mean(dice))
+    for name in ("risk_coverage.png", "reliability.png"):
+        assert (folder / name).stat().st_size > 5000
+
+
+def test_threshold_is_fitted_on_validation_images_and_stored(run):
+    evaluation = evaluate(run, EvaluationOptions("test", max_risk=0.2, device="cpu"))
+    on_validation = evaluate(run, EvaluationOptions("val", max_risk=0.2, device="cpu"))
+    assert evaluation.threshold == on_validation.threshold
+    assert 0 < evaluation.threshold.coverage < 1
+    stored = json.loads((run / "calibration.json").read_text())
+    assert stored["threshold"] == evaluation.threshold.threshold
+    assert load_model(run).calibration.threshold == stored["threshold"]
+    pooled = on_validation.report.pooled
+    assert evaluation.threshold.coverage == pooled.threshold_for_risk(0.2).coverage
+
+
+def test_native_grid_judges_what_predict_saves(run, tmp_path):
+    images = tmp_path / "big"
+    write_folder(images, 3, size=(50, 70))
+    write_folder(images / "val", 2, first=100, size=(40, 60))
+    write_folder(images / "test", 3, first=200, size=(50, 70))
+    values = json.loads((run / "split.json").read_text()) | {"dataset": str(images)}
+    (run / "split.json").write_text(json.dumps(values))
+    evaluation = evaluate(run, EvaluationOptions("test", native=True, device="cpu"))
+    model = load_model(run)
+    for row in evaluation.report.cases:
+        name = row.case.removeprefix("test/")
+        found = model.predict(images / "test/images" / f"{name}.png").mask > 0
+        truth = read_mask(images / "test/masks" / f"{name}.png") > 0
+        assert row.dice == pytest.approx(2 * (found & truth).sum() / (found.sum() + truth.sum()))
+    assert evaluation.report.about["pixels"] == 3 * 50 * 70
+
+
+def test_two_processes_give_the_same_files(run, tmp_path):
+    command = ["-m", "segconf_cli", "evaluate", str(run), "--device", "cpu", "--out"]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    subprocess.run(
+        [sys.executable, *command, tmp_path / "one"],
+        check=True,
+        capture_output=True,
+        env=environment,
+    )
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
+    torchrun += ["--master-addr", "127.0.0.1", "--master-port", "0", "--rdzv-backend", "c10d"]
+    torchrun += ["--rdzv-endpoint", "127.0.0.1:0"]
+    subprocess.run(
+        [*torchrun, *command, tmp_path / "two"], check=True, capture_output=True, env=environment
+    )
+    for name in ("metrics.json", "cases.csv"):
+        assert (tmp_path / "one" / name).read_text() == (tmp_path / "two" / name).read_text()
+
+
+def test_mistakes_are_explained(run, tmp_path):
+    with pytest.raises(TrainingError, match="not a run folder"):
+        evaluate(tmp_path / "nowhere", EvaluationOptions())
+    values = json.loads((run / "split.json").read_text())
+    values["dataset"] = str(write_folder(tmp_path / "bare", 3, masks=0))
+    (run / "split.json").write_text(json.dumps(values))
+    with pytest.raises(DataError, match="no test images with masks"):
+        evaluate(run, EvaluationOptions("test"))
