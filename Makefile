@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 .PHONY: demo test check clean
 
 demo: $(VENV)/installed
-	$(BIN)/segconf data demo --data data/demo
+	$(BIN)/segconf demo --out demo
 
 test: $(VENV)/installed-dev
 	$(BIN)/python -m pytest

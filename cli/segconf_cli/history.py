@@ -1,0 +1,65 @@
+"""`segconf history`: what a training said about its own images, as pictures and arrays."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from segconf_cli.display import counting, results
+
+if TYPE_CHECKING:
+    from segconf.training.maps import HistoryMaps
+
+
+def history(
+    run: Annotated[Path, typer.Argument(help="Run folder, such as runs/NAME.")],
+    out: Annotated[Path, typer.Option(help="Folder for pictures/, consistency/, correctness/.")],
+    data: Annotated[
+        Path | None, typer.Option(help="Folder of the data set, if it has moved since.")
+    ] = None,
+) -> None:
+    """Write the consistency of every training pixel, and the correctness of labeled ones.
+
+    Example: segconf history runs/demo-consistency-24-seed0 --out maps
+    """
+    from segconf.errors import SegconfError
+    from segconf.training.maps import history_maps
+
+    epochs = 0
+    with counting() as progress:
+        total, maps = history_maps(run, data=data, on_prepare=progress)
+        try:
+            for done, image_maps in enumerate(maps, start=1):
+                _write(image_maps, out)
+                progress("history", done, total)
+                epochs = image_maps.epochs
+        except OSError as error:
+            raise SegconfError(
+                f"{out}: cannot be written ({error.strerror or error}). Choose another --out."
+            ) from error
+    results().print(
+        f"History of {total} images after {epochs} epochs, brightest = always the same (1):\n"
+        f"  {out}/pictures      the image beside its maps\n"
+        f"  {out}/consistency   arrays (H, W), share of successive predictions that agree\n"
+        f"  {out}/correctness   arrays (H, W), share of predictions that are right; labeled images",
+        highlight=False,
+    )
+
+
+def _write(maps: HistoryMaps, out: Path) -> None:
+    import numpy as np
+
+    from segconf.plots import history_picture
+
+    named = {"consistency": maps.consistency}
+    if maps.correctness is not None:
+        named["correctness"] = maps.correctness
+    for name, values in named.items():
+        path = out / name / f"{maps.id}.npy"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        np.save(path, values)
+    picture = out / "pictures" / f"{maps.id}.png"
+    picture.parent.mkdir(parents=True, exist_ok=True)
+    history_picture(picture, maps.id, maps.image, named)

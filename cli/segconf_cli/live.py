@@ -1,0 +1,106 @@
+"""What a training shows while it runs: bars on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+)
+
+from segconf.training import EpochSummary, Scores, TrainingListener
+from segconf_cli.display import messages
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from segconf.losses import LossTerms
+
+
+@contextmanager
+def live_view() -> Iterator[LiveView]:
+    """A listener that draws; the bars vanish at the end, the line of every epoch stays."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=16),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[terms]}"),
+    )
+    console = messages()
+    with Progress(
+        *columns, console=console, transient=True, disable=not console.is_terminal
+    ) as progress:
+        yield LiveView(progress)
+
+
+class LiveView(TrainingListener):
+    """Bars for preparation, epochs and steps, and one line per epoch."""
+
+    def __init__(self, progress: Progress) -> None:
+        """Draw into these bars; `folder` is that of the run once it has started."""
+        self.folder: Path | None = None
+        self._progress = progress
+        self._tasks: dict[str, TaskID] = {}
+        self._epochs = 0
+
+    def on_prepare(self, label: str, done: int, total: int) -> None:
+        """Count the decoded images."""
+        self._show(f"preparing {label}", done, total)
+        if not self._progress.console.is_terminal and done == total:
+            self._print(f"prepared {label}: {total}")
+
+    def on_start(self, folder: Path, epoch: int, epochs: int) -> None:
+        """Exchange the bars of the preparation for those of the training."""
+        for task in self._tasks.values():
+            self._progress.remove_task(task)
+        self._tasks.clear()
+        self._epochs = epochs
+        self.folder = folder
+        self._print(f"run folder: {folder}")
+        self._show("epoch", epoch, epochs)
+
+    def on_step(self, step: int, steps: int, terms: LossTerms) -> None:
+        """Move the bar and show the terms."""
+        # Short names: bar, time left and terms have to fit into 80 columns.
+        text = (
+            f"segm. {float(terms.segmentation):.3f}  corr. {float(terms.correctness):.3f}  "
+            f"cons. {float(terms.consistency):.3f}"
+        )
+        self._show("step", step, steps, text)
+
+    def on_epoch(self, summary: EpochSummary) -> None:
+        """Write the line of the epoch."""
+        self._show("epoch", summary.epoch + 1, self._epochs)
+        terms = (
+            f"epoch {summary.epoch + 1}/{self._epochs}  segmentation {summary.segmentation:.3f}  "
+            f"correctness {summary.correctness:.3f}  consistency {summary.consistency:.3f}"
+        )
+        scores = "".join(
+            f"  {name} {_scores(value)}"
+            for name, value in (
+                ("validation:", summary.scores),
+                ("averaged:", summary.averaged_scores),
+            )
+            if value is not None
+        )
+        self._print(terms + scores)
+
+    def _show(self, label: str, done: int, total: int, terms: str = "") -> None:
+        if label not in self._tasks:
+            self._tasks[label] = self._progress.add_task(label, total=total, terms="")
+        self._progress.update(self._tasks[label], completed=done, total=total, terms=terms)
+
+    def _print(self, text: str) -> None:
+        self._progress.console.print(text, highlight=False, markup=False)
+
+
+def _scores(scores: Scores) -> str:
+    return f"mIoU {scores.miou:.3f}  AURC {1e3 * scores.aurc:.2f}e-3  ECE {1e2 * scores.ece:.2f}e-2"

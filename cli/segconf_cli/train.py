@@ -1,0 +1,146 @@
+"""`segconf train`: a run from a data set and a configuration."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from segconf_cli.display import messages, results
+
+if TYPE_CHECKING:
+    from segconf.config import ExperimentConfig
+    from segconf.runs import RunFolder
+    from segconf.training import TrainingResult
+
+
+def train(
+    dataset: Annotated[
+        str | None,
+        typer.Argument(help="isic, demo, or a folder with images/ and masks/.", show_default=False),
+    ] = None,
+    labeled: Annotated[
+        int | None, typer.Option(help="Number of training masks to use.", show_default="all")
+    ] = None,
+    labeled_list: Annotated[
+        Path | None, typer.Option(help="File with the ids to use: .txt, .csv, .json or .npy.")
+    ] = None,
+    method: Annotated[
+        str | None, typer.Option(help="softmax, crl or consistency.", show_default="consistency")
+    ] = None,
+    data: Annotated[
+        Path | None, typer.Option(help="Folder of the data set (default: SEGCONF_DATA).")
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option(help="Experiment file, such as configs/isic2017.yaml.")
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Any setting, such as loss.pairs=all."),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder of the run.", show_default="runs/NAME")
+    ] = None,
+    epochs: Annotated[int | None, typer.Option(help="Passes over the data.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Decides everything random.")] = None,
+    device: Annotated[
+        str | None, typer.Option(help="auto, cpu, cuda, cuda:N or mps.", show_default="auto")
+    ] = None,
+    resume: Annotated[
+        Path | None, typer.Option(help="Run folder to continue after its last finished epoch.")
+    ] = None,
+) -> None:
+    """Train a network that knows where not to be believed.
+
+    Example: segconf train isic --labeled 250
+    """
+    from segconf.config import load_config
+    from segconf.errors import ConfigError
+    from segconf.runs import RunFolder, new_run_path
+    from segconf_cli.live import live_view
+
+    if resume is not None:
+        if out is not None:
+            raise ConfigError("--out: --resume writes into the run it continues. Leave out --out.")
+        before = RunFolder(resume)
+        config = config or before.config_file
+        dataset = dataset or before.data().dataset
+        where = before.data().data
+        data = data or (Path(where) if where is not None else None)
+    elif dataset is None:
+        raise ConfigError(
+            "DATASET is missing. Give isic, demo, or a folder with images/ and masks/."
+        )
+    resolved = load_config(
+        config,
+        overrides=settings or [],
+        flags={
+            "data.labeled": labeled,
+            "data.labeled_list": str(labeled_list) if labeled_list else None,
+            "training.method": method,
+            "training.epochs": epochs,
+            "training.seed": seed,
+            "training.device": device,
+        },
+    )
+    if dataset == "demo":
+        from segconf_cli.data import make_demo
+
+        make_demo(data)
+    folder = resume or out or new_run_path(Path("runs"), resolved, dataset)
+    logging.getLogger("segconf").addHandler(_handler())
+    from segconf.training import train as run
+
+    try:
+        with live_view() as listener:
+            result = run(
+                resolved,
+                dataset=dataset,
+                data=data,
+                folder=folder,
+                resume=resume is not None,
+                listener=listener,
+            )
+    except KeyboardInterrupt:
+        if listener.folder is not None:
+            messages().print(f"continue with: segconf train --resume {folder}", highlight=False)
+        raise
+    finally:
+        if listener.folder is not None:
+            _draw_curves(RunFolder(listener.folder))
+    _summarize(result, resolved)
+
+
+def _draw_curves(run: RunFolder) -> None:
+    """Leave `training.png` behind, also when the run was interrupted."""
+    from segconf.plots import training_curves
+
+    if run.epochs_file.is_file():
+        training_curves(run.epochs_file, run.path / "training.png")
+
+
+def _handler() -> logging.Handler:
+    from rich.logging import RichHandler
+
+    logging.getLogger("segconf").setLevel(logging.INFO)
+    return RichHandler(console=messages(), show_time=False, show_path=False, show_level=False)
+
+
+def _summarize(result: TrainingResult, config: ExperimentConfig) -> None:
+    if result.best_epoch is None:
+        return
+    scores = result.summaries[result.best_epoch].selected
+    if scores is None:
+        return
+    results().print(
+        f"Finished {len(result.summaries)} epochs of {config.training.method}; best epoch "
+        f"{result.best_epoch + 1}: validation mIoU {scores.miou:.3f}, "
+        f"AURC {1e3 * scores.aurc:.2f} (x 10^3), ECE {1e2 * scores.ece:.2f} (x 10^2).\n"
+        f"Run folder: {result.folder}\n"
+        "Next:\n"
+        f"  segconf evaluate {result.folder}\n"
+        f"  segconf predict IMAGES --out maps --checkpoint {result.folder}",
+        highlight=False,
+    )

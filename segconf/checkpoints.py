@@ -1,0 +1,87 @@
+"""A trained model and all that is needed to use it, in one safetensors file."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from pydantic import ValidationError
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from segconf.config import ExperimentConfig
+from segconf.errors import CheckpointError
+from segconf.files import replacing
+from segconf.models import build_model
+
+BEST = "best.safetensors"
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A model in evaluation mode, the configuration it was trained with, and its calibration."""
+
+    path: Path
+    model: nn.Module
+    config: ExperimentConfig
+    temperature: float
+
+
+def save_checkpoint(
+    path: Path, weights: dict[str, Tensor], config: ExperimentConfig, *, temperature: float = 1.0
+) -> None:
+    """Write weights with the configuration and the temperature in the metadata.
+
+    Raises:
+        OSError: when the disk is full or the folder cannot be written.
+    """
+    metadata = {
+        "format": "segconf 1",
+        "config": config.model_dump_json(),
+        "temperature": repr(temperature),
+    }
+    tensors = {name: value.detach().cpu().contiguous() for name, value in weights.items()}
+    with replacing(path) as temporary:
+        try:
+            save_file(tensors, temporary, metadata=metadata)
+        except SafetensorError as error:
+            raise OSError(f"{path.name}: {error}") from error
+
+
+def load_checkpoint(path: Path, *, device: torch.device | None = None) -> Checkpoint:
+    """Read a run folder, or a weights file of one.
+
+    Raises:
+        CheckpointError: when there is no such file, or it is not one that segconf wrote.
+    """
+    file = path / BEST if path.is_dir() else path
+    if not file.is_file():
+        raise CheckpointError(
+            f"{file}: no such file. Give a run folder in which a training has finished an epoch, "
+            "or its weights file."
+        )
+    try:
+        with safe_open(file, framework="pt") as content:
+            metadata = content.metadata() or {}
+            weights = {name: content.get_tensor(name) for name in content.keys()}  # noqa: SIM118
+    except (OSError, SafetensorError) as error:
+        raise CheckpointError(f"{file}: not a readable safetensors file ({error}).") from error
+    try:
+        config = ExperimentConfig.model_validate(json.loads(metadata["config"]))
+        temperature = float(metadata["temperature"])
+    except (KeyError, ValueError, ValidationError) as error:
+        raise CheckpointError(
+            f"{file}: was not written by this version of segconf (the configuration in it cannot "
+            "be read). Use the version that trained it, or train again."
+        ) from error
+    model = build_model(config.model, pretrained=False)
+    try:
+        model.load_state_dict(weights)
+    except RuntimeError as error:
+        raise CheckpointError(
+            f"{file}: the weights are not those of the {config.model.encoder} network that its "
+            "configuration names."
+        ) from error
+    model = model.to(device or torch.device("cpu")).eval()
+    return Checkpoint(file, model, config, temperature)

@@ -1,0 +1,166 @@
+"""A run folder: everything needed to understand, repeat and continue a training."""
+
+import hashlib
+import importlib.metadata
+import json
+import os
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from segconf import __version__
+from segconf.config import ExperimentConfig, load_config, save_config
+from segconf.data import Case, Split
+from segconf.data.discovery import DEFAULT_FOLDERS
+from segconf.errors import TrainingError
+from segconf.files import replacing, write_text
+
+PACKAGES = ("torch", "segmentation-models-pytorch", "albumentations", "monai", "numpy", "pillow")
+
+
+@dataclass(frozen=True, slots=True)
+class RunData:
+    """Which data a run used: enough to find it again and to notice that it changed."""
+
+    dataset: str
+    data: str | None
+    fingerprint: str
+    ids: Mapping[str, Sequence[str]]
+
+    @classmethod
+    def of(cls, dataset: str, data: Path | None, split: Split) -> "RunData":
+        """Describe the data of a new run."""
+        used = (*split.labeled, *split.unlabeled, *split.validation)
+        # Absolute, so that the run can be continued from any folder.
+        where = None if data is None else str(data.absolute())
+        name = dataset if dataset in DEFAULT_FOLDERS else str(Path(dataset).absolute())
+        return cls(name, where, _fingerprint(used), split.ids())
+
+    def training_ids(self) -> list[str]:
+        """Ids of all training images, in the order of their rows in the decoded arrays."""
+        return sorted([*self.ids["labeled"], *self.ids["unlabeled"]])
+
+
+class RunFolder:
+    """The files of a run by name."""
+
+    def __init__(self, path: Path) -> None:
+        """Nothing is read or written yet."""
+        self.path = path
+        self.config_file = path / "config.yaml"
+        self.split_file = path / "split.json"
+        self.environment_file = path / "environment.json"
+        self.epochs_file = path / "epochs.csv"
+        self.timing_file = path / "timing.csv"
+        self.state_file = path / "last.ckpt"
+        self.previous_state_file = path / "last.previous.ckpt"
+        self.best_file = path / "best.safetensors"
+        self.history = path / "history"
+        self.events = path / "events"
+
+    def check_new(self) -> None:
+        """Refuse a folder that holds anything, or that cannot be written to, before any work."""
+        if self.path.is_dir() and any(self.path.iterdir()):
+            raise TrainingError(
+                f"{self.path}: already holds a run or other files. Choose another folder with "
+                f"--out, or continue that run with --resume {self.path}."
+            )
+        existing = existing_parent(self.path)
+        if not existing.is_dir() or not os.access(existing, os.W_OK):
+            raise TrainingError(_unwritable(self.path, f"{existing} is not a writable folder"))
+
+    def create(self, config: ExperimentConfig, data: RunData, device: torch.device) -> None:
+        """Make the folder of a new run; one that holds anything is refused."""
+        self.check_new()
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            save_config(config, self.config_file)
+            split = {"dataset": data.dataset, "data": data.data, "fingerprint": data.fingerprint}
+            write_text(self.split_file, json.dumps({**split, **data.ids}, indent=1))
+            write_text(self.environment_file, json.dumps(_environment(device), indent=1))
+        except OSError as error:
+            raise TrainingError(_unwritable(self.path, error.strerror or str(error))) from error
+
+    def extend(self, config: ExperimentConfig) -> None:
+        """Prepare for continuing: note a new number of epochs, clear what a crash left behind."""
+        if config.training.epochs != self.config().training.epochs:
+            with replacing(self.config_file) as temporary:
+                save_config(config, temporary)
+        for leftover in self.path.glob(".*.part"):
+            leftover.unlink()
+
+    def config(self) -> ExperimentConfig:
+        """Configuration of the run."""
+        self._check()
+        return load_config(self.config_file)
+
+    def data(self) -> RunData:
+        """Data of the run."""
+        self._check()
+        try:
+            values = json.loads(self.split_file.read_text(encoding="utf-8"))
+            ids = {role: values[role] for role in ("labeled", "unlabeled", "validation", "test")}
+            return RunData(values["dataset"], values["data"], values["fingerprint"], ids)
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise TrainingError(
+                f"{self.split_file}: cannot be read ({error}). Put the file of the run back, or "
+                "start a new run."
+            ) from error
+
+    def _check(self) -> None:
+        missing = [file.name for file in (self.config_file, self.split_file) if not file.is_file()]
+        if missing:
+            raise TrainingError(
+                f"{self.path}: not a run folder ({', '.join(missing)} missing). "
+                "Give the folder that `segconf train` wrote, such as runs/NAME."
+            )
+
+
+def existing_parent(path: Path) -> Path:
+    """The folder itself, or the nearest one above it that exists."""
+    return next(parent for parent in (path, *path.absolute().parents) if parent.exists())
+
+
+def _unwritable(path: Path, reason: str) -> str:
+    return (
+        f"{path}: cannot be written ({reason}). Choose a folder with --out that you may write to "
+        "and that has space."
+    )
+
+
+def new_run_path(parent: Path, config: ExperimentConfig, dataset: str) -> Path:
+    """A folder name that says what the run is; numbered when it was run before."""
+    labeled = config.data.labeled or (config.data.labeled_list and config.data.labeled_list.stem)
+    parts = [Path(dataset).absolute().name, config.training.method, str(labeled or "all")]
+    name = "-".join([*parts, f"seed{config.training.seed}"])
+    path, number = parent / name, 1
+    while path.exists():
+        number += 1
+        path = parent / f"{name}-{number}"
+    return path
+
+
+def _fingerprint(cases: Sequence[Case]) -> str:
+    """Changes when an image or a usable mask is exchanged; not when the folder moves."""
+    sizes = [
+        [case.id, case.image_path.stat().st_size, case.mask_path and case.mask_path.stat().st_size]
+        for case in sorted(cases, key=lambda case: case.id)
+        if case.image_path.exists()
+    ]
+    return hashlib.sha256(json.dumps(sizes).encode()).hexdigest()[:16]
+
+
+def _environment(device: torch.device) -> dict[str, object]:
+    return {
+        "segconf": __version__,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "processors": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "device": str(device),
+        "device_name": torch.cuda.get_device_name(device) if device.type == "cuda" else "",
+        "packages": {name: importlib.metadata.version(name) for name in PACKAGES},
+    }

@@ -1,0 +1,241 @@
+"""The epochs of a run: train, validate, write."""
+
+import csv
+import math
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader
+
+from segconf.checkpoints import save_checkpoint
+from segconf.config import ExperimentConfig
+from segconf.data.datasets import (
+    Batch,
+    CaseDataset,
+    Normalization,
+    TrainingDataset,
+    TrainingPixels,
+    build_loader,
+    training_batches,
+)
+from segconf.errors import TrainingError
+from segconf.losses import LossTerms
+from segconf.models import encoder_normalization
+from segconf.runs import RunFolder
+from segconf.training.parallel import Ranks
+from segconf.training.state import TrainingState, save_state
+from segconf.training.steps import (
+    NotFiniteError,
+    StepContext,
+    StepOptions,
+    TwoViews,
+    train_epoch,
+)
+from segconf.training.summary import EpochSummary, Scores, write_epochs
+from segconf.training.validation import sweep, validate
+
+EVALUATION_BATCH = 16
+
+
+class TrainingListener:
+    """What a display may want to know; every method can be overridden, none has to be."""
+
+    def on_prepare(self, label: str, done: int, total: int) -> None:
+        """Called while images are decoded into the cache."""
+
+    def on_start(self, folder: Path, epoch: int, epochs: int) -> None:
+        """Called before the first epoch of this process."""
+
+    def on_step(self, step: int, steps: int, terms: LossTerms) -> None:
+        """Called after every step."""
+
+    def on_epoch(self, summary: EpochSummary) -> None:
+        """Called after every epoch, when its checkpoint is on the disk."""
+
+
+class Loop:
+    """The fixed surroundings of the epochs of one run."""
+
+    def __init__(
+        self,
+        config: ExperimentConfig,
+        pixels: TrainingPixels,
+        run: RunFolder,
+        device: torch.device,
+        ranks: Ranks,
+        listener: TrainingListener,
+    ) -> None:
+        """Plan the batches; nothing is trained yet."""
+        self.config, self.pixels, self.run = config, pixels, run
+        self.device, self.ranks, self.listener = device, ranks, listener
+        mean, std = encoder_normalization(config.model.encoder, config.model.channels)
+        self.normalization = Normalization(mean, std)
+        workers = config.training.workers
+        self.workers = (0 if device.type == "cpu" else 2) if workers is None else workers
+        self.dataset = TrainingDataset(
+            pixels,
+            steps=self._steps(),
+            batch_labeled=self._part(config.training.batch_labeled),
+            augmentation=config.augmentation,
+            normalization=self.normalization,
+            seed=config.training.seed * ranks.world + ranks.rank,
+        )
+
+    def _part(self, batch: int) -> int:
+        """Images of a batch that one process sees at once."""
+        return math.ceil(batch / (self.ranks.world * self.config.training.accumulate))
+
+    def _steps(self) -> int:
+        """Passes of the network per epoch, the same on every rank."""
+        training, ranks = self.config.training, self.ranks
+        labeled, unlabeled = len(self.pixels.labeled_rows), len(self.pixels.unlabeled_rows)
+        counts = torch.tensor([labeled, unlabeled])
+        total_labeled, total_unlabeled = (int(count) for count in ranks.total(counts))
+        if total_unlabeled:
+            return math.ceil(total_unlabeled / training.batch_unlabeled) * training.accumulate
+        steps = math.ceil(total_labeled / training.batch_labeled) * training.accumulate
+        return min(steps, total_labeled // ranks.world)
+
+    def run_epoch(self, state: TrainingState) -> EpochSummary:
+        """Train, validate, and write one epoch."""
+        epoch, started = state.epoch, time.perf_counter()
+        terms = self._train(state, epoch)
+        trained = time.perf_counter()
+        summary = self._validate(state, EpochSummary(epoch, len(terms), *_means(terms)))
+        state.summaries.append(summary)
+        try:
+            self._write(state, epoch)
+            if self.ranks.is_first:
+                self._write_time(epoch, trained - started, time.perf_counter() - trained)
+        except OSError as error:
+            raise TrainingError(self._cannot_write(error, epoch)) from error
+        if self.ranks.is_first:
+            self.listener.on_epoch(summary)
+        return summary
+
+    def _write(self, state: TrainingState, epoch: int) -> None:
+        """The best weights, the state, and last the table: each file is complete or absent."""
+        if self.ranks.is_first and state.best_epoch == epoch:
+            kept = state.average.model if state.average is not None else state.model
+            save_checkpoint(self.run.best_file, kept.state_dict(), self.config)
+        save_state(state, self.run, self.ranks)
+        if self.ranks.is_first:
+            write_epochs(self.run.epochs_file, state.summaries)
+
+    def _train(self, state: TrainingState, epoch: int) -> list[LossTerms]:
+        config, ranks = self.config, self.ranks
+        options = StepOptions.of_epoch(config, epoch)
+        self._sweep(state, epoch)
+        views: nn.Module = TwoViews(state.model.train())
+        if ranks.world > 1:
+            # Some encoders carry layers that a UNet does not use.
+            views = DistributedDataParallel(views, find_unused_parameters=True)
+        self.dataset.start_epoch(epoch)
+        loader = build_loader(self.dataset, workers=self.workers)
+        context = StepContext(
+            epoch, self.device, ranks, state.generator, precision=config.training.precision
+        )
+
+        def update(loss: Tensor, number: int) -> None:
+            # The ranks average their gradients; the gradient of the whole batch is their sum.
+            scale = ranks.world / config.training.accumulate
+            state.scaler.scale(loss * scale).backward()  # type: ignore[no-untyped-call]
+            if (number + 1) % config.training.accumulate and number + 1 < len(self.dataset):
+                return
+            state.scaler.step(state.optimizer)
+            state.scaler.update()
+            state.optimizer.zero_grad(set_to_none=True)
+            if state.average is not None:
+                state.average.update(state.model)
+
+        terms: list[LossTerms] = []
+        try:
+            for term in train_epoch(views, loader, state.history, options, context, update):
+                terms.append(term)
+                if ranks.is_first:
+                    self.listener.on_step(len(terms), len(self.dataset), term)
+        except NotFiniteError as error:
+            raise TrainingError(self._not_finite(error, epoch)) from error
+        return terms
+
+    def _sweep(self, state: TrainingState, epoch: int) -> None:
+        training = self.config.training
+        if training.history != "sweep" or epoch < training.history_start or state.history is None:
+            return
+        batches = training_batches(self.pixels, EVALUATION_BATCH, self.normalization)
+        sweep(state.model, batches, state.history, epoch=epoch, device=self.device)
+
+    def _validate(self, state: TrainingState, summary: EpochSummary) -> EpochSummary:
+        every, last = self.config.training.validate_every, self.config.training.epochs - 1
+        if (summary.epoch + 1) % every and summary.epoch != last:
+            return summary
+        own = self.ranks.own(len(self.pixels.validation_images))
+        dataset = CaseDataset(
+            self.pixels.validation_images[own],
+            self.pixels.validation_masks[own],
+            batch_size=EVALUATION_BATCH,
+            normalization=self.normalization,
+        )
+        loader = build_loader(dataset, workers=0)
+        averaged = state.average.model if state.average is not None else None
+        return replace(
+            summary,
+            scores=self._scores(state.model, loader, summary.epoch),
+            averaged_scores=None
+            if averaged is None
+            else self._scores(averaged, loader, summary.epoch),
+        )
+
+    def _scores(self, model: nn.Module, loader: DataLoader[Batch], epoch: int) -> Scores:
+        self.ranks.share_buffers(model)
+        classes = self.config.model.classes
+        scores = validate(model, loader, classes=classes, device=self.device, ranks=self.ranks)
+        if scores is None:
+            raise TrainingError(
+                f"{self.run.path}: after epoch {epoch + 1} the network's output on the validation "
+                f"images is not finite. {self._last_good(epoch)} "
+                "Try a smaller training.learning_rate."
+            )
+        return scores
+
+    def _not_finite(self, error: NotFiniteError, epoch: int) -> str:
+        rows = self.ranks.gather(torch.from_numpy(self.pixels.rows[error.cases]))
+        ids = self.run.data().training_ids()
+        names = ", ".join(ids[row] for row in sorted(set(rows.tolist())))
+        return (
+            f"{self.run.path}: the loss is not a finite number at epoch {epoch + 1}, step "
+            f"{error.number + 1}, images {names}. {self._last_good(epoch)} "
+            "Try a smaller training.learning_rate, or look at these images."
+        )
+
+    def _cannot_write(self, error: OSError, epoch: int) -> str:
+        return (
+            f"{self.run.path}: epoch {epoch + 1} cannot be written ({error.strerror or error}). "
+            f"{self._last_good(epoch)} Free some space and continue with --resume {self.run.path}."
+        )
+
+    def _last_good(self, epoch: int) -> str:
+        if epoch == 0:
+            return "There is no checkpoint yet."
+        return f"The last good checkpoint: {self.run.state_file}, after epoch {epoch}."
+
+    def _write_time(self, epoch: int, training: float, validation: float) -> None:
+        new = not self.run.timing_file.exists()
+        with self.run.timing_file.open("a", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            if new:
+                writer.writerow(["epoch", "training_seconds", "validation_seconds"])
+            writer.writerow([epoch, f"{training:.3f}", f"{validation:.3f}"])
+
+
+def _means(terms: list[LossTerms]) -> tuple[float, float, float]:
+    """Mean of each term over the steps of an epoch."""
+    columns = torch.stack(
+        [torch.stack([t.segmentation, t.correctness, t.consistency]) for t in terms]
+    )
+    segmentation, correctness, consistency = columns.double().mean(dim=0).tolist()
+    return segmentation, correctness, consistency

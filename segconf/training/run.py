@@ -1,0 +1,167 @@
+"""The training run, from the configuration to the run folder."""
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import nn
+
+from segconf.config import ExperimentConfig
+from segconf.data import CaseSet, Grid, HoldOut, PixelCache, Split, find_cases, split_cases
+from segconf.data.datasets import TrainingPixels, prepare_training
+from segconf.errors import DataError, TrainingError
+from segconf.history import PredictionHistory
+from segconf.models import build_model
+from segconf.runs import RunData, RunFolder, existing_parent
+from segconf.training.averaging import WeightAverage
+from segconf.training.devices import resolve_device, seed_everything
+from segconf.training.events import open_events
+from segconf.training.loop import Loop, TrainingListener
+from segconf.training.parallel import Ranks, joined
+from segconf.training.resuming import check_same_run
+from segconf.training.state import TrainingState, restore_state
+from segconf.training.summary import EpochSummary, write_epochs
+
+SPARE_BYTES = 50_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingResult:
+    """Where the run is and how it went."""
+
+    folder: Path
+    best_epoch: int | None
+    summaries: tuple[EpochSummary, ...]
+
+
+def train(
+    config: ExperimentConfig,
+    *,
+    dataset: str,
+    data: Path | None,
+    folder: Path,
+    resume: bool = False,
+    listener: TrainingListener | None = None,
+) -> TrainingResult:
+    """Train the network of a configuration and leave a run folder that explains itself.
+
+    Args:
+        config: everything that decides the outcome.
+        dataset: `isic`, `demo` or a folder.
+        data: where a named data set lies.
+        folder: the run folder: new, or that of the run to resume.
+        resume: continue the run in `folder` after its last finished epoch.
+        listener: is told about the progress.
+    """
+    device = resolve_device(config.training.device, config.training.precision)
+    listener = listener or TrainingListener()
+    with joined(device) as ranks:
+        # Without --out every process makes up a name: that of the first one counts.
+        run = RunFolder(ranks.agree(folder))
+        found, split = _find(config, dataset, data, ranks)
+        run_data = RunData.of(dataset, data, split)
+        if resume:
+            check_same_run(run, config, run_data)
+        else:
+            ranks.on_first(run.check_new)
+        generator = seed_everything(config.training.seed, device)
+        model = build_model(config.model).to(device).to(memory_format=torch.channels_last)
+        cache = PixelCache(found.root, Grid.of(config), on_progress=listener.on_prepare)
+        # The first rank decodes; the others find its arrays.
+        ranks.on_first(lambda: prepare_training(cache, split, problems=found.problems))
+        pixels = prepare_training(cache, split, problems=found.problems).restricted(
+            ranks.own(len(split.labeled) + len(split.unlabeled)),
+            use_unlabeled=config.training.method == "consistency",
+        )
+        state = _initial_state(config, ranks.synchronized(model), pixels, generator)
+        if resume:
+            ranks.on_first(lambda: run.extend(config))
+            restore_state(state, run, ranks, epochs=config.training.epochs)
+        else:
+            ranks.on_first(lambda: _create(run, config, run_data, state))
+        return _run_epochs(state, Loop(config, pixels, run, device, ranks, listener))
+
+
+def _run_epochs(state: TrainingState, loop: Loop) -> TrainingResult:
+    epochs = loop.config.training.epochs
+    if loop.ranks.is_first:
+        loop.listener.on_start(loop.run.path, state.epoch, epochs)
+        if state.summaries:
+            # What a crash between the checkpoint and the table left out, or a fallback took back.
+            write_epochs(loop.run.epochs_file, state.summaries)
+    with open_events(loop.run.events, state.epoch, enabled=loop.ranks.is_first) as write_event:
+        for _ in range(state.epoch, epochs):
+            write_event(loop.run_epoch(state))
+    return TrainingResult(loop.run.path, state.best_epoch, tuple(state.summaries))
+
+
+def _find(
+    config: ExperimentConfig, dataset: str, data: Path | None, ranks: Ranks
+) -> tuple[CaseSet, Split]:
+    """Find and split the data; no picture is opened yet."""
+    options = config.data
+    found = find_cases(dataset, data, shares=HoldOut(options.validation_share, options.test_share))
+    split = split_cases(
+        found,
+        labeled=options.labeled,
+        labeled_list=options.labeled_list,
+        seed=config.training.seed,
+    )
+    if not split.validation:
+        raise DataError(
+            f"{found.root}: no validation images with masks, but the best epoch is chosen on them. "
+            "Add a val/ folder, or raise data.validation_share."
+        )
+    for count, name in ((len(split.labeled), "labeled"), (len(split.unlabeled), "unlabeled")):
+        if 0 < count < ranks.world:
+            raise DataError(
+                f"{found.root}: {count} {name} images cannot feed {ranks.world} processes. "
+                f"Use at most {count} processes."
+            )
+    return found, split
+
+
+def _initial_state(
+    config: ExperimentConfig, model: nn.Module, pixels: TrainingPixels, generator: torch.Generator
+) -> TrainingState:
+    training = config.training
+    history = None
+    if training.method != "softmax":
+        history = PredictionHistory(
+            len(pixels.rows),
+            config.data.size,
+            labeled=np.searchsorted(pixels.rows, pixels.labeled_rows).tolist(),
+            epochs=training.epochs,
+        )
+    return TrainingState(
+        model=model,
+        optimizer=build_optimizer(model, training.learning_rate),
+        scaler=torch.amp.GradScaler(enabled=training.precision == "float16"),
+        generator=generator,
+        average=WeightAverage(model, training.average_decay) if training.average_decay else None,
+        history=history,
+    )
+
+
+def build_optimizer(model: nn.Module, learning_rate: float) -> torch.optim.Optimizer:
+    """Adam in its fused form, which takes a third of the time."""
+    fused = next(model.parameters()).device.type in {"cpu", "cuda"}
+    return torch.optim.Adam(model.parameters(), lr=learning_rate, fused=fused)
+
+
+def _create(run: RunFolder, config: ExperimentConfig, data: RunData, state: TrainingState) -> None:
+    """Make the folder of a new run, if its checkpoints will fit on the disk."""
+    weights = sum(parameter.nbytes for parameter in state.model.parameters())
+    # Two checkpoints and one being written, each weights, their average and two Adam moments; the
+    # best weights and those being written; three generations of the history and a fourth.
+    needed = 3 * 4 * weights + 2 * weights + SPARE_BYTES
+    needed += 4 * state.history.nbytes if state.history is not None else 0
+    free = shutil.disk_usage(existing_parent(run.path)).free
+    if free < needed:
+        raise TrainingError(
+            f"{run.path}: the run needs about {needed / 1e9:.1f} GB on the disk, "
+            f"{free / 1e9:.1f} GB are free. Free some space, or choose another folder with --out."
+        )
+    run.create(config, data, next(state.model.parameters()).device)

@@ -1,0 +1,55 @@
+"""How good the weights are on the validation images, and the sweep over the training images."""
+
+from collections.abc import Iterable
+
+import torch
+from torch import nn
+
+from segconf.confidence import predict_with_confidence
+from segconf.data.datasets import Batch
+from segconf.history import PredictionHistory
+from segconf.metrics import ConfidenceMetrics
+from segconf.training.parallel import Ranks
+from segconf.training.steps import in_mode
+from segconf.training.summary import Scores
+
+
+def validate(
+    model: nn.Module, batches: Iterable[Batch], *, classes: int, device: torch.device, ranks: Ranks
+) -> Scores | None:
+    """Metrics over all validation pixels, of which the ranks share the images.
+
+    Returns:
+        None when the network's output is not finite.
+    """
+    metrics = ConfidenceMetrics(num_classes=classes)
+    broken = torch.zeros((), dtype=torch.int64)
+    with in_mode(model, training=False), torch.no_grad():
+        for batch in batches:
+            if batch.masks is None:
+                raise ValueError("validation needs masks")
+            logits = model(batch.images.to(device)).float()  # (B, K, H, W)
+            if logits.isfinite().all():
+                metrics.update(logits, batch.masks)
+            else:
+                broken += 1
+    if ranks.total(broken):
+        return None
+    ranks.merge(metrics)
+    values = metrics.compute()
+    return Scores(values["miou"], values["aurc"], values["ece"], values["nll"])
+
+
+def sweep(
+    model: nn.Module,
+    batches: Iterable[Batch],
+    history: PredictionHistory,
+    *,
+    epoch: int,
+    device: torch.device,
+) -> None:
+    """Record what the same weights predict for every training image (Eq. 1 to the letter)."""
+    with in_mode(model, training=False), torch.no_grad():
+        for batch in batches:
+            prediction, _ = predict_with_confidence(model(batch.images.to(device)))
+            history.record(batch.cases, prediction, epoch=epoch, masks=batch.masks)

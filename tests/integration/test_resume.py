@@ -1,0 +1,243 @@
+"""A run that was interrupted anywhere, anyhow, ends like one that was not."""
+
+import logging
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from segconf.errors import TrainingError
+from tests.training_runs import Interrupter, contents, differences, train_tiny
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def reference(folder_dataset, tmp_path):
+    train_tiny(folder_dataset, tmp_path / "reference")
+    return contents(tmp_path / "reference")
+
+
+def test_a_second_run_differs_in_nothing_but_another_seed_in_much(
+    folder_dataset, tmp_path, reference
+):
+    train_tiny(folder_dataset, tmp_path / "again")
+    train_tiny(folder_dataset, tmp_path / "workers", training__workers=2)
+    train_tiny(folder_dataset, tmp_path / "seed", training__seed=1)
+
+    assert differences(reference, contents(tmp_path / "again")) == []
+    assert differences(reference, contents(tmp_path / "workers")) == []
+    changed = differences(reference, contents(tmp_path / "seed"))
+    assert {"epochs.csv", "best first.weight", "history/agreements-0004.npy"} <= set(changed)
+
+
+@pytest.mark.parametrize(("epoch", "step"), [(0, 1), (1, 1), (2, 2), (3, 2)])
+@pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
+def test_interrupted_in_the_middle_of_an_epoch(
+    folder_dataset, tmp_path, reference, epoch, step, error
+):
+    run = tmp_path / "run"
+    with pytest.raises(error):
+        train_tiny(folder_dataset, run, listener=Interrupter(epoch, step, error))
+    train_tiny(folder_dataset, run, resume=True)
+
+    assert differences(reference, contents(run)) == []
+
+
+def test_sweeps_and_a_late_ranking_are_continued_as_well(folder_dataset, tmp_path):
+    changes = {
+        "training__history": "sweep",
+        "training__history_start": 1,
+        "training__ranking_warmup": 2,
+        "training__plain_pass": "eval",
+    }
+    train_tiny(folder_dataset, tmp_path / "reference", **changes)
+    with pytest.raises(KeyboardInterrupt):
+        train_tiny(folder_dataset, tmp_path / "run", listener=Interrupter(2, 1), **changes)
+    train_tiny(folder_dataset, tmp_path / "run", resume=True, **changes)
+
+    assert differences(contents(tmp_path / "reference"), contents(tmp_path / "run")) == []
+
+
+def test_more_epochs_than_planned(folder_dataset, tmp_path, reference):
+    run = tmp_path / "run"
+    train_tiny(folder_dataset, run, training__epochs=2)
+    with pytest.raises(KeyboardInterrupt):
+        train_tiny(folder_dataset, run, resume=True, listener=Interrupter(2, 1))
+    assert "epochs: 4" in (run / "config.yaml").read_text()
+    train_tiny(folder_dataset, run, resume=True)
+
+    assert differences(reference, contents(run)) == []
+
+
+def test_a_finished_run_is_left_as_it_is(folder_dataset, tmp_path):
+    train_tiny(folder_dataset, tmp_path / "run")
+    # Killed after the last checkpoint, before the table: the line must not be lost.
+    before = contents(tmp_path / "run")
+    lines = (tmp_path / "run/epochs.csv").read_text().splitlines(keepends=True)
+    (tmp_path / "run/epochs.csv").write_text("".join(lines[:-1]))
+
+    result = train_tiny(folder_dataset, tmp_path / "run", resume=True)
+
+    assert len(result.summaries) == 4
+    assert differences(before, contents(tmp_path / "run")) == []
+
+
+def damage_by_truncation(path):
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def damage_by_garbage(path):
+    path.write_bytes(np.random.default_rng(0).bytes(5000))
+
+
+def damage_by_one_bit(path):
+    content = bytearray(path.read_bytes())
+    state = torch.load(path, weights_only=True)
+    weights = state["model"]["norm.running_mean"].numpy().tobytes()
+    content[content.index(weights) + 5] ^= 4
+    path.write_bytes(content)
+
+
+def damage_by_removal(path):
+    path.unlink()
+
+
+@pytest.mark.parametrize(
+    "damage", [damage_by_truncation, damage_by_garbage, damage_by_one_bit, damage_by_removal]
+)
+def test_a_damaged_checkpoint_falls_back_to_the_one_before(
+    folder_dataset, tmp_path, reference, caplog, damage
+):
+    run = tmp_path / "run"
+    with pytest.raises(KeyboardInterrupt):
+        train_tiny(folder_dataset, run, listener=Interrupter(3, 1))
+    damage(run / "last.ckpt")
+    previous = (run / "last.previous.ckpt").read_bytes()
+    with caplog.at_level(logging.WARNING), pytest.raises(KeyboardInterrupt):
+        train_tiny(folder_dataset, run, resume=True, listener=Interrupter(2, 1))
+
+    assert "last.ckpt" in caplog.text
+    assert "continuing from last.previous.ckpt after epoch 2" in caplog.text
+    # The good checkpoint has taken the place of the bad one: the next one cannot push it out.
+    assert (run / "last.ckpt").read_bytes() == previous
+    train_tiny(folder_dataset, run, resume=True)
+    assert differences(reference, contents(run)) == []
+
+
+def test_a_damaged_history_falls_back_as_well(folder_dataset, tmp_path, reference, caplog):
+    run = tmp_path / "run"
+    with pytest.raises(KeyboardInterrupt):
+        train_tiny(folder_dataset, run, listener=Interrupter(3, 1))
+    array = run / "history/agreements-0003.npy"
+    array.write_bytes(array.read_bytes()[:-1] + b"\x07")
+    train_tiny(folder_dataset, run, resume=True)
+
+    assert "after epoch 2" in caplog.text
+    assert differences(reference, contents(run)) == []
+
+
+def test_nothing_is_restarted_silently_when_both_checkpoints_are_damaged(folder_dataset, tmp_path):
+    run = tmp_path / "run"
+    train_tiny(folder_dataset, run)
+    for name in ("last.ckpt", "last.previous.ckpt"):
+        damage_by_truncation(run / name)
+    with pytest.raises(TrainingError, match=r"no checkpoint to continue from .*last\.ckpt.*last"):
+        train_tiny(folder_dataset, run, resume=True, training__epochs=5)
+    for name in ("last.ckpt", "last.previous.ckpt"):
+        (run / name).unlink()
+    with pytest.raises(TrainingError, match="no checkpoint to continue from"):
+        train_tiny(folder_dataset, run, resume=True, training__epochs=5)
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"training__learning_rate": 0.02}, "training.learning_rate was 0.03, now 0.02"),
+        ({"training__epochs": 3}, "training.epochs was 4, now 3"),
+        ({"loss__consistency_weight": 1.0}, "loss.consistency_weight was 0.15, now 1.0"),
+        ({"data__labeled": 5}, "labeled images: 0 gone, 1 new, such as case_"),
+    ],
+)
+def test_other_settings_are_refused_by_name(folder_dataset, tmp_path, changes, named):
+    run = tmp_path / "run"
+    train_tiny(folder_dataset, run)
+    before = contents(run)
+    with pytest.raises(TrainingError) as refusal:
+        train_tiny(folder_dataset, run, resume=True, **changes)
+    assert named in str(refusal.value)
+    assert differences(before, contents(run)) == []
+
+
+def test_other_data_is_refused_by_name(folder_dataset, tmp_path):
+    run = tmp_path / "run"
+    train_tiny(folder_dataset, run)
+    image = folder_dataset / "images/case_003.png"
+    content = image.read_bytes()
+    image.write_bytes((folder_dataset / "images/case_004.png").read_bytes())
+    with pytest.raises(TrainingError, match="files of the data set have other sizes"):
+        train_tiny(folder_dataset, run, resume=True, training__epochs=5)
+    image.write_bytes(content)
+    (folder_dataset / "val/images/case_100.png").unlink()
+    (folder_dataset / "val/masks/case_100.png").unlink()
+    with pytest.raises(TrainingError, match="validation images: 1 gone, 0 new, such as val/case_1"):
+        train_tiny(folder_dataset, run, resume=True, training__epochs=5)
+
+
+def test_a_data_set_may_move(folder_dataset, tmp_path, reference):
+    run = tmp_path / "run"
+    with pytest.raises(KeyboardInterrupt):
+        train_tiny(folder_dataset, run, listener=Interrupter(1, 1))
+    moved = folder_dataset.rename(tmp_path / "elsewhere")
+    train_tiny(moved, run, resume=True)
+    assert differences(reference, contents(run)) == []
+
+
+def test_a_run_before_its_configuration_is_not_a_run(folder_dataset, tmp_path):
+    (tmp_path / "run").mkdir()
+    with pytest.raises(TrainingError, match=r"not a run folder \(config.yaml, split.json missing"):
+        train_tiny(folder_dataset, tmp_path / "run", resume=True)
+
+
+KILLER = """
+    import os, random, signal, sys, time
+    from pathlib import Path
+    from tests.training_runs import Slow, train_tiny
+
+    dataset, run, seed = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
+    moments = random.Random(seed)
+    kills = 0
+    for attempt in range(5):
+        child = os.fork()  # nothing has been computed yet, so there are no threads to lose
+        if child == 0:
+            listener = Slow() if attempt < 4 else None
+            train_tiny(dataset, run, resume=(run / "split.json").exists(), listener=listener)
+            os._exit(0)
+        if attempt < 4:
+            while not (run / "split.json").exists():
+                time.sleep(0.005)
+            time.sleep(moments.uniform(0.0, 0.35))
+            os.kill(child, signal.SIGKILL)
+        kills += os.WIFSIGNALED(os.waitpid(child, 0)[1])
+    print("killed", kills)
+"""
+
+
+def test_killed_again_and_again_at_random_moments(folder_dataset, tmp_path, reference):
+    run = tmp_path / "run"
+    finished = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(KILLER), folder_dataset, run, "3"],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert int(finished.stdout.split()[-1]) >= 2
+    assert differences(reference, contents(run)) == []
+    assert list(run.glob(".*")) == []
