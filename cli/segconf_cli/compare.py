@@ -34,13 +34,14 @@ def compare(
     from segconf.evaluation.comparing import write_comparison
 
     comparison = put_together(runs, split=split, baseline=baseline, paper=paper)
-    _show(comparison)
+    show_comparison(comparison)
     if out is not None:
         write_comparison(comparison, out)
         messages().print(f"Tables and curves: {out}", highlight=False, markup=False)
 
 
-def _show(comparison: Comparison) -> None:
+def show_comparison(comparison: Comparison) -> None:
+    """The table on the terminal."""
     from rich.table import Table
 
     from segconf.evaluation.comparing import cell, difference_cell, is_best

@@ -7,9 +7,16 @@ import typer
 
 from segconf import __version__
 from segconf.errors import SegconfError
+from segconf_cli.compare import compare
 from segconf_cli.data import data
+from segconf_cli.demo import demo
 from segconf_cli.display import messages
+from segconf_cli.evaluate import evaluate
+from segconf_cli.export import export
 from segconf_cli.history import history
+from segconf_cli.predict import predict
+from segconf_cli.review import review
+from segconf_cli.score import score
 from segconf_cli.train import train
 
 app = typer.Typer(
@@ -42,8 +49,15 @@ def root(
     """
 
 
+app.command()(demo)
 app.command()(data)
 app.command()(train)
+app.command()(evaluate)
+app.command()(score)
+app.command()(compare)
+app.command()(predict)
+app.command()(export)
+app.command()(review)
 app.command()(history)
 
 

@@ -1,0 +1,64 @@
+"""`segconf export`: pictures for slides and conferences, from a prediction folder."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from segconf_cli.display import counting, results
+from segconf_cli.predict import as_style
+
+FORMATS = ("png", "jpg", "pdf")
+
+
+def export(
+    maps: Annotated[Path, typer.Argument(help="Folder that `segconf predict` wrote.")],
+    out: Annotated[Path, typer.Option(help="Folder for the pictures.", show_default=False)],
+    images: Annotated[
+        Path | None, typer.Option(help="Where the images are now.", show_default="as predicted")
+    ] = None,
+    style: Annotated[
+        str | None,
+        typer.Option(help="contour, heatmap or side-by-side.", show_default="as predicted"),
+    ] = None,
+    format: Annotated[str, typer.Option(help="png, jpg, or pdf with a page per case.")] = "png",  # noqa: A002
+    case: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="A case; all when not given.")
+    ] = None,
+    threshold: Annotated[
+        float | None,
+        typer.Option(min=0, max=1, help="Another lower level.", show_default="as predicted"),
+    ] = None,
+    max_side: Annotated[
+        int | None, typer.Option(min=64, help="Longest side of the image.", show_default="1600")
+    ] = None,
+) -> None:
+    """Render overlays again from saved maps, without the model.
+
+    Example: segconf export maps/ --out slides/ --style side-by-side --format jpg
+    """
+    from segconf.errors import ConfigError
+    from segconf.overlays import MAX_SIDE
+    from segconf.review.exporting import ExportOptions
+    from segconf.review.exporting import export as run
+
+    chosen = next((known for known in FORMATS if known == format), None)
+    if chosen is None:
+        raise ConfigError(f"--format {format}: unknown. Choose one of {', '.join(FORMATS)}.")
+    options = ExportOptions(
+        style=as_style(style) if style else None,
+        format=chosen,  # type: ignore[arg-type]
+        threshold=threshold,
+        max_side=max_side or MAX_SIDE,
+        images=images,
+    )
+    with counting() as progress:
+        written = run(
+            maps,
+            out,
+            options=options,
+            names=case or [],
+            on_progress=lambda done, total: progress("rendering", done, total),
+        )
+    names = str(written[0]) if len(written) == 1 else f"{len(written)} pictures to {out}"
+    results().print(f"Wrote {names}.", highlight=False, markup=False)

@@ -1,0 +1,152 @@
+"""`segconf predict`: masks, confidence maps, overlays and a review page for new images."""
+
+from __future__ import annotations
+
+import os
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from segconf_cli.display import messages, results
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from segconf.inference import PredictionReport
+    from segconf.overlays import Style
+
+SOME_IMAGES_BROKEN = 3
+SHOWN_PROBLEMS = 10
+
+
+def predict(
+    images: Annotated[
+        list[Path],
+        typer.Argument(help="A folder, image files, or a .txt list of paths.", show_default=False),
+    ],
+    out: Annotated[Path, typer.Option(help="Folder for the results.", show_default=False)],
+    checkpoint: Annotated[
+        Path | None,
+        typer.Option(
+            help="Run folder or weights file.", show_default="newest finished run under runs/"
+        ),
+    ] = None,
+    style: Annotated[
+        str, typer.Option(help="Overlays: contour, heatmap or side-by-side.")
+    ] = "contour",
+    tile: Annotated[
+        bool, typer.Option("--tile", help="Slide the network over the native resolution.")
+    ] = False,
+    save_probabilities: Annotated[
+        bool, typer.Option("--save-probabilities", help="Keep the probabilities of all classes.")
+    ] = False,
+    skip_existing: Annotated[
+        bool, typer.Option("--skip-existing", help="Continue an interrupted job.")
+    ] = False,
+    part: Annotated[
+        str | None, typer.Option(metavar="I/N", help="Share I of N of the images, from 1.")
+    ] = None,
+    batch_size: Annotated[
+        int | None,
+        typer.Option(min=1, help="Images per batch.", show_default="1 on a CPU, else 16"),
+    ] = None,
+    workers: Annotated[
+        int | None,
+        typer.Option(min=1, help="Threads that read and write.", show_default="processors"),
+    ] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps.")] = "auto",
+) -> None:
+    """Predict images: where the lesion is, and where not to believe it.
+
+    Example: segconf predict images/ --out maps/
+    """
+    from segconf.inference import Part, PredictOptions, find_images, load_model, newest_run
+    from segconf.inference import predict as run
+
+    share = Part.parse(part) if part else None
+    options = PredictOptions(
+        tile=tile,
+        style=as_style(style),
+        save_probabilities=save_probabilities,
+        skip_existing=skip_existing,
+        workers=workers,
+    )
+    sources = find_images(images, exclude=out)
+    chosen = checkpoint or newest_run()
+    is_first = os.environ.get("RANK", "0") == "0"
+    if is_first:
+        if checkpoint is None:
+            messages().print(f"checkpoint: {chosen}", highlight=False, markup=False)
+        if sources.left_out:
+            example = sources.left_out[0].name
+            note = f"note: left out {len(sources.left_out)} files that are no images ({example})"
+            messages().print(note, highlight=False, markup=False)
+    model = load_model(chosen, device=device, batch_size=batch_size)
+    with _progress(visible=is_first) as progress:
+        report = run(model, sources, out, options=options, part=share, on_progress=progress)
+    if is_first:
+        _summarize(report)
+    if report.broken:
+        raise typer.Exit(SOME_IMAGES_BROKEN)
+
+
+def as_style(name: str) -> Style:
+    """The style of that name."""
+    from segconf.errors import ConfigError
+    from segconf.overlays import STYLES
+
+    for style in STYLES:
+        if style == name:
+            return style
+    raise ConfigError(f"--style {name}: unknown. Choose one of {', '.join(STYLES)}.")
+
+
+@contextmanager
+def _progress(*, visible: bool) -> Iterator[Callable[[int, int], None]]:
+    """A bar with images per second and the time left."""
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
+    columns = (
+        TextColumn("predicting"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[rate]}"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=messages(), transient=True, disable=not visible) as progress:
+        task = progress.add_task("", total=None, rate="")
+
+        def report(done: int, total: int) -> None:
+            speed = progress.tasks[0].speed
+            rate = f"{speed:.1f} images/s" if speed else ""
+            progress.update(task, completed=done, total=total, rate=rate)
+
+        yield report
+
+
+def _summarize(report: PredictionReport) -> None:
+    broken = report.broken
+    predicted = len(report.rows) - len(broken)
+    flagged = sum(any(flag.startswith("review") for flag in row.flags) for row in report.rows)
+    skipped = f", {report.skipped} were there already" if report.skipped else ""
+    results().print(
+        f"Predicted {predicted} images{skipped}; {flagged} are flagged for review.\n"
+        f"Look at {report.folder / 'review.html'} (research use, not a medical device).",
+        highlight=False,
+        markup=False,
+    )
+    if not broken:
+        return
+    shown = [f"  {row.error}" for row in broken[:SHOWN_PROBLEMS]]
+    more = len(broken) - len(shown)
+    rest = [f"  and {more} more, named in cases.csv"] if more else []
+    text = "\n".join([f"{len(broken)} images could not be read:", *shown, *rest])
+    messages().print(text, style="yellow", highlight=False, markup=False)

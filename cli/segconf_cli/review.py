@@ -1,0 +1,26 @@
+"""`segconf review`: the table and the review page of a prediction folder, once more."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from segconf_cli.display import results
+
+
+def review(
+    maps: Annotated[Path, typer.Argument(help="Folder that `segconf predict` wrote.")],
+) -> None:
+    """Write cases.csv and review.html again, for all parts of a job that are done.
+
+    Example: segconf review maps/
+    """
+    from segconf.review import PredictionFolder, assemble
+
+    folder = PredictionFolder(maps)
+    rows = assemble(folder)
+    results().print(
+        f"{len(rows)} cases in {folder.page_file} and {folder.table_file.name}.",
+        highlight=False,
+        markup=False,
+    )

@@ -1,0 +1,94 @@
+"""The whole journey on synthetic images: data, two trainings, evaluation, prediction, review."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.resources import as_file, files
+from pathlib import Path
+
+from segconf.config import ExperimentConfig, load_config
+from segconf.data.demo import DemoParameters, write_demo_dataset
+from segconf.evaluation import EvaluationOptions, evaluate
+from segconf.evaluation.comparing import Comparison, compare, write_comparison
+from segconf.inference import find_images, load_model, predict
+from segconf.training import TrainingListener, train
+
+SOFTMAX_FACTOR = 3
+"""Epochs of softmax for one of consistency: it sees only the labeled images, which is cheaper."""
+MAX_RISK = 0.05
+
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class DemoResult:
+    """Where to look, and how the two methods compare."""
+
+    review_page: Path
+    comparison_folder: Path
+    comparison: Comparison
+
+
+def run_demo(
+    out: Path,
+    *,
+    listener: TrainingListener,
+    on_progress: Progress,
+    parameters: DemoParameters | None = None,
+    config: ExperimentConfig | None = None,
+) -> DemoResult:
+    """Run every step whose result is not there yet, so that an interrupted demo goes on.
+
+    Args:
+        out: folder for everything.
+        listener: is told about the trainings.
+        on_progress: called with a label, what is done, and how much there is.
+        parameters: number and size of the synthetic images.
+        config: settings of both trainings but the method; `configs/demo.yaml` when not given.
+    """
+    data = out / "data"
+    write_demo_dataset(
+        data,
+        parameters or DemoParameters(),
+        on_progress=lambda done, total: on_progress("synthetic images", done, total),
+    )
+    config = config or demo_config()
+    runs = {}
+    for method in ("softmax", "consistency"):
+        runs[method] = out / "runs" / method
+        _train(_of_method(config, method), data, runs[method], listener)
+        options = EvaluationOptions("test", max_risk=MAX_RISK, device=config.training.device)
+        evaluate(runs[method], options, on_progress=on_progress)
+    comparison = compare(list(runs.values()))
+    write_comparison(comparison, out / "comparison")
+    maps = out / "maps"
+    images = find_images([data / "ISIC-2017_Test_v2_Data"], exclude=maps)
+    predict(
+        load_model(runs["consistency"], device=config.training.device),
+        images,
+        maps,
+        on_progress=lambda done, total: on_progress("predictions", done, total),
+    )
+    return DemoResult(maps / "review.html", out / "comparison", comparison)
+
+
+def demo_config() -> ExperimentConfig:
+    """`configs/demo.yaml`, from the installed package or the checkout."""
+    packaged = files("segconf") / "demo.yaml"
+    if packaged.is_file():
+        with as_file(packaged) as path:
+            return load_config(path)
+    return load_config(Path(__file__).parents[1] / "configs" / "demo.yaml")
+
+
+def _of_method(config: ExperimentConfig, method: str) -> ExperimentConfig:
+    epochs = config.training.epochs * (SOFTMAX_FACTOR if method == "softmax" else 1)
+    every = SOFTMAX_FACTOR if method == "softmax" else 1
+    changes = {"method": method, "epochs": epochs, "validate_every": every}
+    return ExperimentConfig.model_validate(
+        config.model_dump() | {"training": config.training.model_dump() | changes}
+    )
+
+
+def _train(config: ExperimentConfig, data: Path, folder: Path, listener: TrainingListener) -> None:
+    resume = (folder / "last.ckpt").is_file()
+    train(config, dataset="demo", data=data, folder=folder, resume=resume, listener=listener)

@@ -1,0 +1,127 @@
+"""Back to the grid of the input: logits in bands of rows, then mask and confidence of each band."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from segconf.images.types import ByteArray, Size
+from segconf.inference.probabilities import FloatArray, probabilities_of
+
+FULL_SCALE = 65535
+"""Level of confidence 1 in the 16-bit maps."""
+_BAND_PIXELS = 1 << 15
+_BINARY = 2
+
+LevelArray = NDArray[np.uint16]
+
+
+@dataclass(frozen=True, slots=True)
+class Band:
+    """Logits (K, b, W) of the rows from `start` on."""
+
+    start: int
+    logits: FloatArray
+
+
+@dataclass(slots=True)
+class Maps:
+    """What was predicted for one image, on its own grid.
+
+    Attributes:
+        mask: (D, H, W) class index; one slice for a picture.
+        levels: (D, H, W) confidence, 0..65535.
+        foreground: sum over the pixels of the probability that it is no background.
+        overlap: the same sum over the predicted foreground.
+        probabilities: (K, D, H, W) where they were asked for.
+    """
+
+    mask: ByteArray
+    levels: LevelArray
+    foreground: float = 0.0
+    overlap: float = 0.0
+    probabilities: FloatArray | None = None
+
+    @classmethod
+    def empty(cls, shape: tuple[int, int, int], *, classes: int, probabilities: bool) -> "Maps":
+        """Room for an image of D slices of H x W."""
+        room = np.empty((classes, *shape), np.float32) if probabilities else None
+        return cls(np.empty(shape, np.uint8), np.empty(shape, np.uint16), probabilities=room)
+
+    def fill(self, index: int, bands: Iterable[Band]) -> None:
+        """Take the bands of slice `index`."""
+        for band in bands:
+            rows = slice(band.start, band.start + band.logits.shape[1])
+            judged = _judge(band.logits)
+            self.mask[index, rows] = judged.mask
+            self.foreground += judged.foreground
+            self.overlap += judged.overlap
+            confidence = judged.confidence
+            confidence *= FULL_SCALE
+            self.levels[index, rows] = np.rint(confidence, out=confidence)
+            if self.probabilities is not None:
+                self.probabilities[:, index, rows] = probabilities_of(band.logits)
+
+
+@dataclass(frozen=True, slots=True)
+class _Judged:
+    """Mask and confidence (b, W) of a band, and its share of the sums of `Maps`."""
+
+    mask: NDArray[np.integer]
+    confidence: FloatArray
+    foreground: float
+    overlap: float
+
+
+def _judge(logits: FloatArray) -> _Judged:
+    """From logits (K, b, W)."""
+    if len(logits) == _BINARY:
+        # Softmax of two classes is a sigmoid of their difference: a third of the work.
+        difference = logits[1] - logits[0]  # (b, W)
+        mask = (difference > 0).view(np.uint8)
+        confidence = np.abs(difference)
+        np.negative(confidence, out=confidence)
+        np.exp(confidence, out=confidence)
+        confidence += 1
+        np.reciprocal(confidence, out=confidence)
+        overlap = float(np.vdot(confidence, mask.astype(np.float32)))
+        unsure = mask.size - np.count_nonzero(mask) - (float(confidence.sum()) - overlap)
+        return _Judged(mask, confidence, overlap + unsure, overlap)
+    probabilities = probabilities_of(logits)
+    classes = logits.argmax(axis=0)
+    foreground = 1 - probabilities[0]
+    return _Judged(
+        classes,
+        probabilities.max(axis=0),
+        float(foreground.sum(dtype=np.float64)),
+        float(foreground.sum(dtype=np.float64, where=classes > 0)),
+    )
+
+
+def resized_bands(logits: FloatArray, size: Size) -> Iterator[Band]:
+    """Bilinear interpolation of logits (K, h, w) between pixel centres, a band at a time."""
+    height, width = size
+    # Networks answer with the classes innermost, and numpy would keep that order to the end.
+    logits = np.ascontiguousarray(logits)
+    low, high, share = _neighbours(logits.shape[2], width)
+    wide = logits[:, :, low] * (1 - share) + logits[:, :, high] * share  # (K, h, W)
+    low, high, share = _neighbours(logits.shape[1], height)
+    rows = max(1, _BAND_PIXELS // width)
+    for start in range(0, height, rows):
+        band = slice(start, start + rows)
+        weight = share[band, None]  # (b, 1)
+        values = wide[:, low[band]]  # (K, b, W)
+        values *= 1 - weight
+        other = wide[:, high[band]]
+        other *= weight
+        values += other
+        yield Band(start, values)
+
+
+def _neighbours(old: int, new: int) -> tuple[NDArray[np.intp], NDArray[np.intp], FloatArray]:
+    """The two old positions around every new pixel centre, and the weight of the second."""
+    centres = ((np.arange(new) + 0.5) * (old / new) - 0.5).clip(0, old - 1)
+    low = centres.astype(np.intp)
+    share = (centres - low).astype(np.float32)
+    return low, np.minimum(low + 1, old - 1), share

@@ -1,0 +1,194 @@
+"""A trained network ready to be used: from an image to logits on the grid of that image."""
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from segconf.checkpoints import load_checkpoint
+from segconf.data.transforms import normalize
+from segconf.images import Image, read_image, resize_pixels
+from segconf.images.types import ByteArray
+from segconf.inference.batches import BatchRunner
+from segconf.inference.calibration import Calibration, read_calibration
+from segconf.inference.devices import find_device
+from segconf.inference.grid import FULL_SCALE, Band, Maps, resized_bands
+from segconf.inference.probabilities import FloatArray, batch_logits
+from segconf.inference.tiles import tiled_bands
+from segconf.models import encoder_normalization
+from segconf.overlays import Scale, Style, overlay
+
+_ACCELERATOR_BATCH = 16
+_VOLUME_AXES = 4
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Prediction:
+    """What a model says about one image, on the grid of that image.
+
+    Attributes:
+        image: the pixels that were judged, (C, H, W), or (C, D, H, W) for a volume.
+        mask: class index of every pixel, (H, W) or (D, H, W).
+        confidence: probability of that class, 0..1, high = good.
+        probabilities: of all classes, (K, H, W) or (K, D, H, W).
+        scale: levels at which low confidence is shown.
+    """
+
+    image: Image
+    mask: ByteArray
+    confidence: FloatArray
+    probabilities: FloatArray
+    scale: Scale
+
+    def overlay(self, style: Style = "contour", *, slice_index: int | None = None) -> ByteArray:
+        """Picture (h, w, 3) of image, contour and low confidence; the middle slice of a volume."""
+        pixels, mask, confidence = self.image.pixels, self.mask, self.confidence
+        if pixels.ndim == _VOLUME_AXES:
+            index = pixels.shape[1] // 2 if slice_index is None else slice_index
+            pixels, mask, confidence = pixels[:, index], mask[index], confidence[index]
+        return overlay(pixels, mask, confidence, style=style, scale=self.scale)
+
+
+class Model:
+    """A network, the preparation of its input, and its calibration."""
+
+    def __init__(self, path: Path, *, device: torch.device, batch_size: int | None = None) -> None:
+        """Load a run folder or weights file; see `load_model`."""
+        self.checkpoint = load_checkpoint(path, device=device)
+        self.calibration: Calibration = read_calibration(path)
+        self.config = self.checkpoint.config
+        self.device = device
+        mean, std = encoder_normalization(self.config.model.encoder, self.config.model.channels)
+        self._normalize = partial(normalize, mean=mean, std=std)
+        default = 1 if device.type == "cpu" else _ACCELERATOR_BATCH
+        self.run = BatchRunner(self._logits, batch_size or default)
+
+    def _logits(self, images: Tensor) -> Tensor:
+        model = self.checkpoint.model
+        return batch_logits(model, images.to(self.device), temperature=self.checkpoint.temperature)
+
+    @property
+    def scale(self) -> Scale:
+        """Levels at which low confidence is shown."""
+        limits = self.calibration
+        return Scale(limits.threshold, limits.upper, limits.right_below, self.config.model.classes)
+
+    def sha256(self) -> str:
+        """Hash of the weights file."""
+        with self.checkpoint.path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+
+    def read(self, path: Path) -> Image:
+        """Pixels of a file as this network takes them, at their native size."""
+        return read_image(
+            path,
+            channels=self.config.model.channels,
+            max_pixels=self.config.data.max_pixels,
+            window=self.config.data.intensity_window,
+        )
+
+    def network_pixels(self, image: Image) -> ByteArray:
+        """All slices of an image on the network's grid, (D, h, w, C); D = 1 for a picture."""
+        small = resize_pixels(image.pixels, self.config.data.size)  # (C, h, w) or (C, D, h, w)
+        return _with_slices(small).transpose(1, 2, 3, 0)
+
+    def grid_logits(self, pixels: ByteArray) -> FloatArray:
+        """Logits (B, K, h, w) on the network's grid, after the temperature."""
+        return self.run(self._normalize(pixels)).numpy()
+
+    def tiled_bands(self, pixels: ByteArray) -> Iterator[Band]:
+        """Logits of a slice (C, H, W) by a sliding window at its own resolution."""
+        return tiled_bands(
+            pixels,
+            normalize=self._normalize,
+            predictor=self.run,
+            tile=self.config.data.size,
+            batch_size=self.run.batch_size,
+        )
+
+    def maps(
+        self,
+        image: Image,
+        *,
+        logits: FloatArray | None = None,
+        tile: bool = False,
+        probabilities: bool = False,
+    ) -> Maps:
+        """Mask and confidence of an image on its own grid.
+
+        Args:
+            image: at its native size.
+            logits: (D, K, h, w), where the network has seen the image already.
+            tile: by a sliding window at native resolution, instead of the whole frame at once.
+            probabilities: keep those of all classes.
+        """
+        slices = _with_slices(image.pixels)  # (C, D, H, W)
+        maps = Maps.empty(
+            slices.shape[1:], classes=self.config.model.classes, probabilities=probabilities
+        )
+        for index, bands in enumerate(self.slice_bands(image, logits, tile=tile)):
+            maps.fill(index, bands)
+        return maps
+
+    def slice_bands(
+        self, image: Image, logits: FloatArray | None, *, tile: bool
+    ) -> Iterator[Iterator[Band]]:
+        """Bands of every slice of an image, on its own grid; see `maps` for the arguments."""
+        slices = _with_slices(image.pixels)  # (C, D, H, W)
+        if tile:
+            yield from (self.tiled_bands(slices[:, index]) for index in range(slices.shape[1]))
+            return
+        known = self.grid_logits(self.network_pixels(image)) if logits is None else logits
+        yield from (resized_bands(one, slices.shape[2:]) for one in known)
+
+    def predict(self, image: Image | Path | str, *, tile: bool = False) -> Prediction:
+        """Mask, confidence and probabilities of one image."""
+        if not isinstance(image, Image):
+            image = self.read(Path(image))
+        maps = self.maps(image, tile=tile, probabilities=True)
+        confidence = np.asarray(maps.levels / np.float32(FULL_SCALE), np.float32)
+        shape = image.spatial_shape
+        probabilities = np.asarray(maps.probabilities, np.float32)
+        return Prediction(
+            image=image,
+            mask=maps.mask.reshape(shape),
+            confidence=confidence.reshape(shape),
+            probabilities=probabilities.reshape(-1, *shape),
+            scale=self.scale,
+        )
+
+
+def load_model(path: Path | str, *, device: str = "auto", batch_size: int | None = None) -> Model:
+    """A run folder or a weights file, ready to predict.
+
+    Args:
+        path: such as `runs/NAME`.
+        device: auto, cpu, cuda, cuda:N or mps.
+        batch_size: images that the network sees at once; 1 on a CPU, 16 elsewhere by default.
+    """
+    return Model(Path(path), device=find_device(device), batch_size=batch_size)
+
+
+def native_logits(model: Model, image: Image, *, tile: bool = False) -> Tensor:
+    """Logits of an image on its own grid, (K, H, W), or (D, K, H, W) for a volume.
+
+    These are the logits that `predict` takes its masks from, after the temperature: their argmax is
+    the saved mask, pixel by pixel.
+    """
+    per_slice: list[NDArray[np.float32]] = [
+        np.concatenate([band.logits for band in bands], axis=1)
+        for bands in model.slice_bands(image, None, tile=tile)
+    ]
+    stacked = torch.from_numpy(np.stack(per_slice))  # (D, K, H, W)
+    return stacked[0] if image.pixels.ndim < _VOLUME_AXES else stacked
+
+
+def _with_slices(pixels: ByteArray) -> ByteArray:
+    """(C, H, W) as one slice, (C, 1, H, W)."""
+    return pixels if pixels.ndim == _VOLUME_AXES else pixels[:, None]

@@ -1,0 +1,236 @@
+"""A job: decoding, network and encoding overlap, and no more images are held than fit.
+
+With an accelerator, or for tiles and volumes, the network runs in the calling thread on batches
+while other threads decode and encode. For pictures on a processor every thread takes an image from
+the file to the results, with a network of one thread: no processor waits for another, and the
+numbers do not depend on how many there are.
+"""
+
+import logging
+import os
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+
+import torch
+
+from segconf.errors import DataError
+from segconf.images import Image, read_header
+from segconf.images.raster import open_picture
+from segconf.images.types import NIFTI_SUFFIXES, ByteArray, image_suffix
+from segconf.inference.batches import as_batch
+from segconf.inference.grid import Maps
+from segconf.inference.model import Model
+from segconf.inference.options import PredictOptions
+from segconf.inference.probabilities import FloatArray
+from segconf.inference.sources import Source
+from segconf.inference.summary import TOO_SMALL, summarize
+from segconf.inference.writing import write_failure, write_results
+from segconf.review.cases import UNREADABLE, CaseRow
+from segconf.review.folder import PredictionFolder
+
+PIXELS_IN_FLIGHT = 64_000_000
+"""Pixels of all images between decoding and encoding; one larger image goes alone."""
+_SPARE_IMAGES = 2
+
+Progress = Callable[[int, int], None]
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Decoded:
+    """An image that was read; `pixels` (D, h, w, C) is on the network's grid, empty for tiles."""
+
+    source: Source
+    image: Image
+    pixels: ByteArray | None
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Unreadable:
+    """An image that could not be read."""
+
+    source: Source
+    reason: str
+
+
+class Job:
+    """Images on their way through the model."""
+
+    def __init__(self, model: Model, folder: PredictionFolder, options: PredictOptions) -> None:
+        """Nothing starts yet."""
+        self._model = model
+        self._folder = folder
+        self._options = options
+        self._workers = options.workers or os.cpu_count() or 1
+        self._pool = ThreadPoolExecutor(self._workers, thread_name_prefix="segconf")
+        self._reading: deque[Future[_Decoded | _Unreadable]] = deque()
+        self._finishing: set[Future[CaseRow]] = set()
+        self._weights: dict[Future[CaseRow], int] = {}
+        self._in_flight = 0
+
+    def run(self, sources: Sequence[Source], on_progress: Progress | None) -> list[CaseRow]:
+        """Predict all images; one that cannot be read does not stop the others."""
+        waiting = deque((source, _pixel_count(source)) for source in sources)
+        weights = {source.case: weight for source, weight in waiting}
+        rows: list[CaseRow] = []
+        alone = self._takes_images_alone(sources)
+        with _one_thread() if alone else nullcontext(), self._closing():
+            while waiting or self._reading or self._finishing:
+                while waiting and self._has_room(waiting[0][1]):
+                    source, weight = waiting.popleft()
+                    self._in_flight += weight
+                    if alone:
+                        self._follow(self._pool.submit(self._whole, source), weight)
+                    else:
+                        self._reading.append(self._pool.submit(self._read, source))
+                if self._reading:
+                    self._judge(weights)
+                rows += self._collect(block=not self._reading)
+                if on_progress is not None:
+                    on_progress(len(rows), len(sources))
+        return rows
+
+    def _takes_images_alone(self, sources: Sequence[Source]) -> bool:
+        pictures = all(image_suffix(source.path) not in NIFTI_SUFFIXES for source in sources)
+        return pictures and self._model.run.batch_size == 1 and not self._options.tile
+
+    @contextmanager
+    def _closing(self) -> Iterator[None]:
+        """Whatever happens, what has begun is finished and what has not is dropped."""
+        try:
+            yield
+        finally:
+            self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def _follow(self, future: Future[CaseRow], weight: int) -> None:
+        self._weights[future] = weight
+        self._finishing.add(future)
+
+    def _has_room(self, pixels: int) -> bool:
+        count = len(self._reading) + len(self._finishing)
+        if count == 0:
+            return True
+        enough = max(self._workers + _SPARE_IMAGES, 2 * self._model.run.batch_size)
+        return count < enough and self._in_flight + pixels <= PIXELS_IN_FLIGHT
+
+    def _judge(self, weights: dict[str, int]) -> None:
+        """Run the network on the next images and hand them on."""
+        count = min(self._model.run.batch_size, len(self._reading))
+        read = [self._reading.popleft().result() for _ in range(count)]
+        decoded = [item for item in read if isinstance(item, _Decoded)]
+        logits = self._logits(decoded)
+        for item in read:
+            if isinstance(item, _Unreadable):
+                future = self._pool.submit(self._fail, item)
+            elif self._options.tile:
+                future = self._pool.submit(self._write, item, self._maps(item, None))
+            else:
+                future = self._pool.submit(self._finish, item, logits.pop(0))
+            self._follow(future, weights[item.source.case])
+
+    def _logits(self, decoded: list[_Decoded]) -> list[FloatArray]:
+        """Logits (D, K, h, w) of each image."""
+        pixels = [item.pixels for item in decoded if item.pixels is not None]
+        if not pixels:
+            return []
+        logits = self._model.grid_logits(as_batch(pixels))
+        found, start = [], 0
+        for image in pixels:
+            found.append(logits[start : start + len(image)])
+            start += len(image)
+        return found
+
+    def _collect(self, *, block: bool) -> list[CaseRow]:
+        """Rows of the images whose files are written."""
+        if not self._finishing:
+            return []
+        done, self._finishing = wait(
+            self._finishing, timeout=None if block else 0, return_when=FIRST_COMPLETED
+        )
+        self._in_flight -= sum(self._weights.pop(future) for future in done)
+        return [future.result() for future in done]
+
+    def _whole(self, source: Source) -> CaseRow:
+        """From the file to the results, in one thread."""
+        item = self._read(source)
+        if isinstance(item, _Unreadable):
+            return self._fail(item)
+        return self._finish(item, self._logits([item])[0])
+
+    def _read(self, source: Source) -> _Decoded | _Unreadable:
+        try:
+            image = self._model.read(source.path)
+            notes = _notes(source, image)
+        except DataError as error:
+            return _Unreadable(source, str(error))
+        pixels = None if self._options.tile else self._model.network_pixels(image)
+        return _Decoded(source, image, pixels, notes)
+
+    def _maps(self, item: _Decoded, logits: FloatArray | None) -> Maps:
+        options = self._options
+        return self._model.maps(
+            item.image,
+            logits=logits,
+            tile=options.tile,
+            probabilities=options.save_probabilities,
+        )
+
+    def _finish(self, item: _Decoded, logits: FloatArray) -> CaseRow:
+        return self._write(item, self._maps(item, logits))
+
+    def _write(self, item: _Decoded, maps: Maps) -> CaseRow:
+        height, width = item.image.spatial_shape[-2:]
+        scale = self._model.scale
+        row = summarize(
+            CaseRow(item.source.case, item.source.file, height, width),
+            maps,
+            threshold=scale.threshold,
+            notes=item.notes,
+        )
+        style = self._options.style
+        write_results(self._folder, row, item.image, maps, scale=scale, style=style)
+        return row
+
+    def _fail(self, item: _Unreadable) -> CaseRow:
+        row = CaseRow(item.source.case, item.source.file, flags=(UNREADABLE,), error=item.reason)
+        write_failure(self._folder, row)
+        return row
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Let threads that begin now compute alone."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _pixel_count(source: Source) -> int:
+    """Pixels of a file by its header; 0 where it cannot be read, which `_read` will report."""
+    try:
+        header = read_header(source.path)
+    except DataError:
+        return 0
+    return header.size[0] * header.size[1] * header.slices
+
+
+def _notes(source: Source, image: Image) -> tuple[str, ...]:
+    """What is unusual about a file that was read, in words."""
+    notes: list[str] = []
+    height, width = image.spatial_shape[-2:]
+    if min(height, width) < TOO_SMALL:
+        notes.append(f"review: the image is only {height} x {width} pixels")
+    if image_suffix(source.path) not in NIFTI_SUFFIXES:
+        with open_picture(source.path) as picture:
+            if picture.decoder.mode.startswith(("I", "F")):
+                notes.append("note: deep grey levels were reduced to 8 bits")
+            if picture.channels == 1 and len(image.pixels) > 1:
+                notes.append("note: grey image, given to a network for colours")
+    return tuple(notes)

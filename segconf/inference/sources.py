@@ -1,0 +1,134 @@
+"""Which images are predicted, what their results are called, and whose share they are."""
+
+import os
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from segconf.errors import ConfigError, DataError
+from segconf.images import IMAGE_SUFFIXES, case_name, image_suffix
+
+LIST_SUFFIX = ".txt"
+_SUPERPIXELS = "_superpixels"  # ISIC ships them among its images
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """An image and the name of its results, with `/` between folders."""
+
+    case: str
+    path: Path
+    file: str
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """All images of a job, in the order of their names, and the folder they are relative to."""
+
+    root: Path
+    items: tuple[Source, ...]
+    left_out: tuple[Path, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Share `index` (from 0) of `count`."""
+
+    index: int = 0
+    count: int = 1
+
+    @classmethod
+    def parse(cls, text: str) -> "Part":
+        """From `I/N`, counted from 1."""
+        index, slash, count = text.partition("/")
+        if not (slash and index.isdecimal() and count.isdecimal()):
+            raise ConfigError(f"--part {text}: expected I/N, such as 1/4.")
+        if not 1 <= int(index) <= int(count):
+            raise ConfigError(f"--part {text}: I counts from 1 to N.")
+        return cls(int(index) - 1, int(count))
+
+    def own(self, items: Sequence[Source]) -> Sequence[Source]:
+        """The items of this share."""
+        return items[self.index :: self.count]
+
+
+def find_images(inputs: Sequence[Path], *, exclude: Path | None = None) -> Sources:
+    """Images of folders (with their subfolders), of files, and of lists of paths.
+
+    Results are called like the image, relative to the folder, or to the common folder of several
+    inputs. Images of one folder that differ in their suffix only keep it in the name.
+
+    Args:
+        inputs: folders, image files, or `.txt` files with a path per line.
+        exclude: a folder to leave out: that of the results.
+    """
+    found: list[Path] = []
+    left_out: list[Path] = []
+    tops: list[Path] = []
+    for given in _expanded(inputs):
+        path = Path(os.path.abspath(given))  # noqa: PTH100 - links keep their names
+        if path.is_dir():
+            images, others = _inside(path, exclude)
+            found += images
+            left_out += others
+            tops.append(path)
+        elif path.exists():
+            if not image_suffix(path):
+                known = ", ".join(sorted(IMAGE_SUFFIXES))
+                raise DataError(f"{given}: unknown image format. Convert it to one of {known}.")
+            found.append(path)
+            tops.append(path.parent)
+        else:
+            raise DataError(f"{given}: no such file or folder. Check the path.")
+    if not found:
+        names = ", ".join(str(path) for path in inputs)
+        known = ", ".join(sorted(IMAGE_SUFFIXES))
+        raise DataError(f"{names}: no image found (looked for {known}). Check the path.")
+    root = Path(os.path.commonpath(tops))
+    return Sources(root, _named(sorted(set(found)), root), tuple(left_out))
+
+
+def _expanded(inputs: Sequence[Path]) -> list[Path]:
+    """Inputs with lists replaced by what they list."""
+    paths: list[Path] = []
+    for given in inputs:
+        if given.suffix.lower() != LIST_SUFFIX or not given.is_file():
+            paths.append(given)
+            continue
+        try:
+            lines = given.read_text(encoding="utf-8").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise DataError(f"{given}: not a readable list of paths ({error}).") from error
+        paths += [given.parent / line.strip() for line in lines if line.strip()]
+    return paths
+
+
+def _inside(folder: Path, exclude: Path | None) -> tuple[list[Path], list[Path]]:
+    """Images below a folder, and other files; what is hidden does not count."""
+    excluded = None if exclude is None else Path(os.path.abspath(exclude))  # noqa: PTH100
+    images: list[Path] = []
+    others: list[Path] = []
+    for parent, folders, files in os.walk(folder):
+        here = Path(parent)
+        folders[:] = [
+            name for name in folders if not name.startswith(".") and here / name != excluded
+        ]
+        for name in files:
+            if name.startswith("."):
+                continue
+            path = here / name
+            is_image = image_suffix(path) and not path.stem.endswith(_SUPERPIXELS)
+            (images if is_image else others).append(path)
+    return images, others
+
+
+def _named(paths: Sequence[Path], root: Path) -> tuple[Source, ...]:
+    short = {path: path.relative_to(root).parent / case_name(path) for path in paths}
+    used = Counter(short.values())
+    sources = []
+    for path in paths:
+        below = path.relative_to(root)
+        name = short[path] if used[short[path]] == 1 else below
+        sources.append(Source(name.as_posix(), path, below.as_posix()))
+    return tuple(sorted(sources, key=lambda source: source.case))

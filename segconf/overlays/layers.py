@@ -1,0 +1,77 @@
+"""The layers of an overlay, drawn on pixels of display size."""
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from segconf.overlays.scale import LOW_COLOUR, MIDDLE_COLOUR, Scale
+
+Pixels = NDArray[np.uint8]
+Confidence = NDArray[np.float32]
+
+_MIDDLE_OPACITY = 0.22
+_GAP_OPACITY, _STRIPE_OPACITY = 0.2, 0.75
+_HEAT_OPACITY = 0.62
+_DARK, _LIGHT = (16, 16, 16), (255, 255, 255)
+
+
+def line_width(side: int) -> int:
+    """Width of the light line of a contour for a picture with that longest side."""
+    return max(1, round(side / 640))
+
+
+def draw_contour(picture: Pixels, mask: Pixels) -> None:
+    """Outline every class in place: a light line on a wider dark one, visible on any skin."""
+    outlines = [
+        outline
+        for value in range(1, int(mask.max(initial=0)) + 1)
+        for outline in cv2.findContours(
+            (mask == value).view(np.uint8), cv2.RETR_CCOMP, cv2.CHAIN_APPROX_NONE
+        )[0]
+    ]
+    for colour, thickness in two_tones(line_width(max(mask.shape))):
+        cv2.drawContours(picture, outlines, -1, colour, thickness, cv2.LINE_AA)
+
+
+def draw_line(picture: Pixels, *, width: int) -> None:
+    """A sample of the contour across the middle of the picture, in place."""
+    middle = len(picture) // 2
+    for colour, thickness in two_tones(width):
+        cv2.line(picture, (0, middle), (picture.shape[1], middle), colour, thickness)
+
+
+def two_tones(width: int) -> tuple[tuple[tuple[int, int, int], int], ...]:
+    """Colour and thickness of the two strokes of a contour, from below to above."""
+    return (_DARK, 2 * width + 1), (_LIGHT, width)
+
+
+def draw_bands(picture: Pixels, confidence: Confidence, scale: Scale) -> None:
+    """Tint pixels under the two levels in place; under the threshold with stripes."""
+    low = confidence < scale.threshold  # (h, w)
+    middle = (confidence < scale.upper) & ~low
+    stripes = _stripes(low.shape)
+    _tint(picture, middle, MIDDLE_COLOUR, _MIDDLE_OPACITY)
+    _tint(picture, low & ~stripes, LOW_COLOUR, _GAP_OPACITY)
+    _tint(picture, low & stripes, LOW_COLOUR, _STRIPE_OPACITY)
+
+
+def draw_heat(picture: Pixels, confidence: Confidence, scale: Scale) -> None:
+    """Lay the colours of the whole scale over the picture, in place."""
+    heat = scale.colours(confidence)
+    cv2.addWeighted(heat, _HEAT_OPACITY, picture, 1 - _HEAT_OPACITY, 0, dst=picture)
+
+
+def _stripes(shape: tuple[int, ...]) -> NDArray[np.bool_]:
+    """Diagonal stripes that tell the lower band from the upper one without colour."""
+    width = line_width(max(shape))
+    line = np.arange(shape[0] + shape[1] - 1) % (10 * width) < 3 * width
+    return np.lib.stride_tricks.sliding_window_view(line, shape[1])  # row r starts r pixels later
+
+
+def _tint(
+    picture: Pixels, where: NDArray[np.bool_], colour: tuple[int, int, int], opacity: float
+) -> None:
+    """Blend a colour into some pixels in place, by a table of the 256 values of each channel."""
+    values = np.arange(256)[:, None] * (1 - opacity) + opacity * np.array(colour)  # (256, 3)
+    tinted = cv2.LUT(picture, np.rint(values).astype(np.uint8)[:, None])
+    cv2.copyTo(tinted, where.view(np.uint8), picture)

@@ -1,0 +1,54 @@
+"""The review page: one HTML file that holds its style, its script and the table of cases."""
+
+from collections.abc import Sequence
+from importlib.resources import files
+from typing import Any
+
+import numpy as np
+
+from segconf.overlays import NOTICE
+from segconf.review.cases import CaseRow
+from segconf.review.folder import RunRecord
+from segconf.review.rendering import script_safe
+
+_DIGITS = 4
+_LEVELS = 256
+
+
+def review_page(rows: Sequence[CaseRow], record: RunRecord) -> str:
+    """The whole page as text; it loads pictures and maps from `review/` beside it."""
+    parts = {name: _part(f"page.{name}") for name in ("html", "css", "js")}
+    data = f"window.segconfData = {script_safe(_data(rows, record))};"
+    return (
+        parts["html"]
+        .replace("/*STYLE*/", parts["css"])
+        .replace("/*SCRIPT*/", parts["js"])
+        .replace("/*DATA*/", data)
+    )
+
+
+def _part(name: str) -> str:
+    return files("segconf.review").joinpath(name).read_text(encoding="utf-8")
+
+
+def _data(rows: Sequence[CaseRow], record: RunRecord) -> dict[str, Any]:
+    scale = record.scale
+    ramp = np.linspace(scale.lowest, 1, _LEVELS, dtype=np.float32)[None]  # (1, 256)
+    return {
+        "run": {
+            "id": record.id,
+            "model": record.values["model"]["sha256"],
+            "notice": NOTICE,
+            "threshold": scale.threshold,
+            "right_below": scale.right_below,
+            "classes": scale.classes,
+            "ramp": scale.colours(ramp)[0].tolist(),
+        },
+        "cases": [
+            {
+                name: round(value, _DIGITS) if isinstance(value, float) else value
+                for name, value in row.plain().items()
+            }
+            for row in rows
+        ],
+    }
