@@ -1,0 +1,67 @@
+"""`segconf demo` at a tiny size: every step, and again without repeating any."""
+
+from segconf.config import load_config
+from segconf.data.demo import DemoParameters
+from segconf.demo import demo_config, run_demo
+from segconf.training import TrainingListener
+
+SMALL = DemoParameters(training=10, validation=3, test=4, size=(48, 64))
+
+
+class Recorder(TrainingListener):
+    def __init__(self):
+        self.epochs = []
+
+    def on_epoch(self, summary):
+        self.epochs.append(summary.epoch)
+
+
+def tiny_config():
+    return load_config(
+        overrides=[
+            "data.size=[32, 64]",
+            "data.labeled=4",
+            "model.encoder=resnet18",
+            "model.encoder_weights=none",
+            "training.epochs=1",
+            "training.batch_labeled=2",
+            "training.batch_unlabeled=3",
+            "training.device=cpu",
+        ]
+    )
+
+
+def test_the_whole_journey(tmp_path):
+    seen, listener = set(), Recorder()
+    result = run_demo(
+        tmp_path / "demo",
+        listener=listener,
+        on_progress=lambda label, done, total: seen.add(label),  # noqa: ARG005
+        parameters=SMALL,
+        config=tiny_config(),
+    )
+    assert listener.epochs == [0, 1, 2, 0]  # three of softmax, one of consistency
+    assert {"synthetic images", "test images", "predictions"} <= seen
+    assert [row.name for row in result.comparison.rows] == [
+        "softmax (4 labels)",
+        "consistency (4 labels)",
+    ]
+    assert (result.comparison_folder / "table.md").is_file()
+    page = result.review_page.read_text(encoding="utf-8")
+    assert "ISIC_2000000" in page
+    assert len(list((tmp_path / "demo/maps/masks").glob("*.png"))) == 4
+    again = Recorder()
+    run_demo(
+        tmp_path / "demo",
+        listener=again,
+        on_progress=lambda *_: None,
+        parameters=SMALL,
+        config=tiny_config(),
+    )
+    assert again.epochs == []
+
+
+def test_the_settings_are_found_in_a_checkout():
+    config = demo_config()
+    assert config.model.encoder_weights == "none"  # works offline
+    assert config.training.epochs >= 5
