@@ -20,13 +20,13 @@ def replacing(path: Path) -> Iterator[Path]:
         with temporary.open("rb") as file:
             os.fsync(file.fileno())
         temporary.replace(path)
-        _sync_folder(path.parent)
+        sync_folder(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
 
 
-def _sync_folder(folder: Path) -> None:
-    """Make a rename durable; Windows has no handle on a folder and needs none."""
+def sync_folder(folder: Path) -> None:
+    """Make renames and removals durable; Windows has no handle on a folder and needs none."""
     if os.name == "nt":
         return
     handle = os.open(folder, os.O_RDONLY)

@@ -10,7 +10,8 @@ PACKAGE = ROOT / "segconf"
 
 LAYERS = [
     {"errors"},
-    {"files", "history", "losses", "metrics", "confidence"},
+    {"devices", "files"},
+    {"confidence", "history", "losses", "metrics"},
     {"images"},
     {"config"},
     {"data", "models"},

@@ -23,7 +23,7 @@ def compare(
         int | None, typer.Option(help="Add the published numbers for 125, 250, 500 or 2000 labels.")
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="Folder for table.md, .csv, .tex and risk_coverage.png.")
+        Path | None, typer.Option(help="Folder for table.md, .csv, .tex and curves.png.")
     ] = None,
 ) -> None:
     """Put runs side by side: means over seeds, best in bold, paired differences.

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from segconf.errors import CheckpointError, ConfigError
-from segconf.evaluation.report import SUMMARIES, load_curve, load_summaries
+from segconf.evaluation.report import SUMMARIES, load_curves, load_summaries
 from segconf.evaluation.tables import (
     EXPONENTS,
     HIGHER_IS_BETTER,
@@ -24,8 +24,13 @@ from segconf.evaluation.tables import (
     scaled,
 )
 from segconf.files import write_text
-from segconf.metrics import ImageSummary, RiskCoverageCurve, bootstrap_differences
-from segconf.plots import risk_coverage_plot
+from segconf.metrics import (
+    ImageSummary,
+    ReliabilityCurve,
+    RiskCoverageCurve,
+    bootstrap_differences,
+)
+from segconf.plots import comparison_plot
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +42,7 @@ class Evaluated:
     metrics: Mapping[str, float]  # raw, strict
     summaries: Mapping[str, ImageSummary]
     curve: RiskCoverageCurve
+    reliability: ReliabilityCurve
 
     @property
     def group(self) -> str:
@@ -111,7 +117,7 @@ def read_evaluation(run: Path, split: str) -> Evaluated:
         about = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
         summaries = load_summaries(folder / SUMMARIES)
         metrics = about["metrics"]["all"]["strict"]
-        curve = load_curve(folder / SUMMARIES)
+        curve, reliability = load_curves(folder / SUMMARIES)
     except FileNotFoundError:
         option = "" if split == "test" else f" --split {split}"
         raise CheckpointError(
@@ -120,7 +126,7 @@ def read_evaluation(run: Path, split: str) -> Evaluated:
     except (OSError, ValueError, KeyError) as error:
         raise CheckpointError(f"{folder}: not a readable evaluation ({error}).") from error
     values = {name: float("nan") if value is None else value for name, value in metrics.items()}
-    return Evaluated(run, about, values, summaries, curve)
+    return Evaluated(run, about, values, summaries, curve, reliability)
 
 
 def _check_same_images(runs: Sequence[Evaluated]) -> None:
@@ -239,13 +245,17 @@ def as_latex(comparison: Comparison) -> str:
 
 
 def write_comparison(comparison: Comparison, folder: Path) -> None:
-    """Write the table as Markdown, CSV and LaTeX, and the curves of all methods in one plot."""
+    """Write the table as Markdown, CSV and LaTeX, and both curves of all methods in one plot."""
     folder.mkdir(parents=True, exist_ok=True)
     write_text(folder / "table.md", as_markdown(comparison))
     write_text(folder / "table.csv", as_csv(comparison))
     write_text(folder / "table.tex", as_latex(comparison))
-    curves = {row.name: _mean_curve(row.runs) for row in comparison.rows if row.runs}
-    risk_coverage_plot(curves, folder / "risk_coverage.png")
+    ours = [row for row in comparison.rows if row.runs]
+    comparison_plot(
+        {row.name: _mean_curve(row.runs) for row in ours},
+        {row.name: [run.reliability for run in row.runs] for row in ours},
+        folder / "curves.png",
+    )
 
 
 def _mean_curve(runs: Sequence[Evaluated]) -> RiskCoverageCurve:

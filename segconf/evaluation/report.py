@@ -16,6 +16,7 @@ from segconf.files import replacing, write_text
 from segconf.metrics import (
     ConfidenceMetrics,
     ImageSummary,
+    ReliabilityCurve,
     RiskCoverageCurve,
     bootstrap_metrics,
 )
@@ -106,8 +107,9 @@ def save_summaries(path: Path, report: EvaluationReport) -> None:
         for index, summary in enumerate(report.summaries)
         for field in fields(ImageSummary)
     }
-    curve = report.pooled.risk_coverage()
-    arrays |= {f"curve_{f.name}": np.asarray(getattr(curve, f.name)) for f in fields(curve)}
+    risk, bins = report.pooled.risk_coverage(), report.pooled.reliability()
+    arrays |= {f"curve_{f.name}": np.asarray(getattr(risk, f.name)) for f in fields(risk)}
+    arrays |= {f"reliability_{f.name}": np.asarray(getattr(bins, f.name)) for f in fields(bins)}
     names = np.array([row.case for row in report.cases])
     with replacing(path) as temporary, temporary.open("wb") as file:
         np.savez_compressed(file, allow_pickle=False, cases=names, **arrays)
@@ -131,17 +133,28 @@ def load_summaries(path: Path) -> dict[str, ImageSummary]:
     return summaries
 
 
-def load_curve(path: Path) -> RiskCoverageCurve:
-    """The risk-coverage curve over all pixels."""
+def load_curves(path: Path) -> tuple[RiskCoverageCurve, ReliabilityCurve]:
+    """The risk-coverage and the reliability curve over all pixels."""
     with np.load(path, allow_pickle=False) as content:
-        values = {f.name: content[f"curve_{f.name}"] for f in fields(RiskCoverageCurve)}
-    return RiskCoverageCurve(
-        coverage=values["coverage"],
-        risk=values["risk"],
-        optimal_risk=values["optimal_risk"],
-        confidence=values["confidence"],
-        random_risk=float(values["random_risk"]),
-        aurc=float(values["aurc"]),
+        risk = {f.name: content[f"curve_{f.name}"] for f in fields(RiskCoverageCurve)}
+        bins = {f.name: content[f"reliability_{f.name}"] for f in fields(ReliabilityCurve)}
+    return (
+        RiskCoverageCurve(
+            coverage=risk["coverage"],
+            risk=risk["risk"],
+            optimal_risk=risk["optimal_risk"],
+            confidence=risk["confidence"],
+            random_risk=float(risk["random_risk"]),
+            aurc=float(risk["aurc"]),
+        ),
+        ReliabilityCurve(
+            lower=bins["lower"],
+            upper=bins["upper"],
+            confidence=bins["confidence"],
+            accuracy=bins["accuracy"],
+            count=bins["count"],
+            ece=float(bins["ece"]),
+        ),
     )
 
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from segconf.data import Case, Grid, HoldOut, PixelCache, find_cases, raise_problems
+from segconf.devices import resolve_device
 from segconf.errors import DataError
 from segconf.evaluation.cases import CHALLENGE_LIMIT, Judge, Tolerances
 from segconf.evaluation.report import EvaluationReport, build_report, write_report
@@ -21,7 +22,6 @@ from segconf.images import read_mask
 from segconf.inference.calibration import FILE_NAME as CALIBRATION
 from segconf.inference.model import Model, native_logits
 from segconf.runs import RunFolder
-from segconf.training.devices import resolve_device
 from segconf.training.parallel import Ranks, joined
 
 Progress = Callable[[str, int, int], None]

@@ -17,6 +17,8 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
+from segconf.files import sync_folder
+
 Array = NDArray[Any]
 
 # A checkpoint is written after its generation. While that of epoch E is being written, those of E-1
@@ -53,11 +55,11 @@ def write_generation(
         with _replacing(folder / f"{name}-{epoch:04d}.npy") as file:
             np.save(file, array, allow_pickle=False)
         checksums[name] = _checksum(array)
-    _sync_folder(folder)
+    sync_folder(folder)
     marker = json.dumps({"epoch": epoch, "checksums": checksums, "facts": dict(facts)}).encode()
     with _replacing(_marker(folder, epoch)) as file:
         file.write(marker)
-    _sync_folder(folder)
+    sync_folder(folder)
     kept = committed_epochs(folder)[-KEPT_GENERATIONS:]
     _remove(folder, set(committed_epochs(folder)) - set(kept))
     _sweep(folder, set(kept))
@@ -128,7 +130,7 @@ def _remove(folder: Path, epochs: set[int]) -> None:
     for epoch in epochs:
         _marker(folder, epoch).unlink()
     if epochs:
-        _sync_folder(folder)
+        sync_folder(folder)
     for epoch in epochs:
         for path in folder.glob(f"*-{epoch:04d}.npy"):
             path.unlink()
@@ -142,14 +144,3 @@ def _sweep(folder: Path, kept: set[int]) -> None:
     for path in folder.glob("*-*.npy"):
         if path.stem.rpartition("-")[2] not in names:
             path.unlink()
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make renames and removals durable; Windows has no handle on a folder and needs none."""
-    if os.name == "nt":
-        return
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -13,11 +13,11 @@ from torch import Tensor
 
 from segconf.checkpoints import load_checkpoint
 from segconf.data.transforms import normalize
+from segconf.devices import resolve_device
 from segconf.images import Image, read_image, resize_pixels
 from segconf.images.types import ByteArray
 from segconf.inference.batches import BatchRunner
 from segconf.inference.calibration import Calibration, read_calibration
-from segconf.inference.devices import find_device
 from segconf.inference.grid import FULL_SCALE, Band, Maps, resized_bands
 from segconf.inference.probabilities import FloatArray, batch_logits
 from segconf.inference.tiles import tiled_bands
@@ -172,7 +172,7 @@ def load_model(path: Path | str, *, device: str = "auto", batch_size: int | None
         device: auto, cpu, cuda, cuda:N or mps.
         batch_size: images that the network sees at once; 1 on a CPU, 16 elsewhere by default.
     """
-    return Model(Path(path), device=find_device(device), batch_size=batch_size)
+    return Model(Path(path), device=resolve_device(device), batch_size=batch_size)
 
 
 def native_logits(model: Model, image: Image, *, tile: bool = False) -> Tensor:

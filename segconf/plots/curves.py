@@ -1,9 +1,11 @@
 """Risk-coverage curves and reliability diagrams."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import cycle
 from pathlib import Path
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
@@ -22,8 +24,48 @@ def risk_coverage_plot(curves: Mapping[str, RiskCoverageCurve], path: Path) -> N
     coverage that keeps the risk at 1% and at 5%.
     """
     figure = Figure(figsize=(6.4, 4.4), layout="constrained")
-    axes = figure.add_subplot()
-    for colour, (name, curve) in zip(COLOURS * len(curves), curves.items(), strict=False):
+    _draw_risk(figure.add_subplot(), curves)
+    _save(figure, path)
+
+
+def comparison_plot(
+    risks: Mapping[str, RiskCoverageCurve],
+    reliabilities: Mapping[str, Sequence[ReliabilityCurve]],
+    path: Path,
+) -> None:
+    """Risk-coverage and reliability of several methods; one thin line per seed of the latter."""
+    figure = Figure(figsize=(11, 4.6), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    _draw_risk(left, risks)
+    right.plot([0, 1], [0, 1], "--", color="0.4", linewidth=1, label="perfect calibration")
+    for colour, (name, runs) in zip(cycle(COLOURS), reliabilities.items(), strict=False):
+        for number, curve in enumerate(runs):
+            mean = sum(run.ece for run in runs) / len(runs)
+            label = f"{name}, ECE {1e2 * mean:.2f} (x 10$^2$)" if number == 0 else None
+            filled = curve.count > 0
+            right.plot(
+                curve.confidence[filled],
+                curve.accuracy[filled],
+                "o-",
+                color=colour,
+                markersize=3,
+                linewidth=1,
+                label=label,
+            )
+    lowest = min(
+        curve.lower[curve.count > 0].min() for runs in reliabilities.values() for curve in runs
+    )
+    right.set_xlim(lowest, 1)
+    right.set_ylim(0, 1)
+    right.set_xlabel("mean confidence of the bin")
+    right.set_ylabel("share of right pixels")
+    right.legend(loc="upper left", fontsize=8, frameon=False)
+    right.spines[["top", "right"]].set_visible(False)
+    _save(figure, path)
+
+
+def _draw_risk(axes: Axes, curves: Mapping[str, RiskCoverageCurve]) -> None:
+    for colour, (name, curve) in zip(cycle(COLOURS), curves.items(), strict=False):
         label = f"{name or 'confidence'}, AURC {1e3 * curve.aurc:.2f} (x 10$^3$)"
         axes.plot(curve.coverage, curve.risk, color=colour, label=label)
         for risk in MARKED_RISKS:
@@ -50,7 +92,6 @@ def risk_coverage_plot(curves: Mapping[str, RiskCoverageCurve], path: Path) -> N
     axes.set_ylim(0, 1.35 * max(curve.random_risk for curve in curves.values()) or 1)
     axes.legend(loc="upper left", fontsize=8, frameon=False)
     axes.spines[["top", "right"]].set_visible(False)
-    _save(figure, path)
 
 
 def reliability_diagram(curve: ReliabilityCurve, path: Path) -> None:

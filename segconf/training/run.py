@@ -11,16 +11,17 @@ from torch import nn
 from segconf.config import ExperimentConfig
 from segconf.data import CaseSet, Grid, HoldOut, PixelCache, Split, find_cases, split_cases
 from segconf.data.datasets import TrainingPixels, prepare_training
+from segconf.devices import resolve_device
 from segconf.errors import DataError, TrainingError
 from segconf.history import PredictionHistory
 from segconf.models import build_model
 from segconf.runs import RunData, RunFolder, existing_parent
 from segconf.training.averaging import WeightAverage
-from segconf.training.devices import resolve_device, seed_everything
 from segconf.training.events import open_events
 from segconf.training.loop import Loop, TrainingListener
 from segconf.training.parallel import Ranks, joined
 from segconf.training.resuming import check_same_run
+from segconf.training.seeding import seed_everything
 from segconf.training.state import TrainingState, restore_state
 from segconf.training.summary import EpochSummary, write_epochs
 

@@ -16,7 +16,7 @@ from segconf.evaluation.comparing import (
     is_best,
     write_comparison,
 )
-from segconf.evaluation.report import build_report, load_curve, load_summaries, write_report
+from segconf.evaluation.report import build_report, load_curves, load_summaries, write_report
 from segconf.evaluation.tables import PAPER_COLUMNS, heading, scaled
 
 
@@ -109,7 +109,7 @@ def test_tables(runs, tmp_path):
     assert r"\pm" in latex
     write_comparison(comparison, tmp_path / "out")
     written = {path.name for path in (tmp_path / "out").iterdir()}
-    assert written == {"table.md", "table.csv", "table.tex", "risk_coverage.png"}
+    assert written == {"table.md", "table.csv", "table.tex", "curves.png"}
 
 
 def test_scales():
@@ -140,8 +140,10 @@ def test_what_is_written_comes_back(runs):
     for loaded, kept in zip(summaries.values(), reports["ours"].summaries, strict=True):
         np.testing.assert_array_equal(loaded.correct, kept.correct)
         assert loaded.nll == kept.nll
-    curve = load_curve(path)
+    curve, reliability = load_curves(path)
     assert curve.aurc == reports["ours"].metrics["all"]["strict"]["aurc"]
+    assert reliability.ece == reports["ours"].metrics["all"]["strict"]["ece"]
+    assert reliability.count.sum() == 6 * 64
 
 
 def test_undefined_values_are_null_in_json(tmp_path):

@@ -1,0 +1,39 @@
+"""Where a run or a prediction computes."""
+
+import os
+
+import torch
+
+from segconf.errors import ConfigError
+
+
+def resolve_device(name: str, precision: str = "float32") -> torch.device:
+    """Device of a name; `auto` is the best one at hand, one per process under torchrun.
+
+    Raises:
+        ConfigError: the name is unknown, the device is not there, or it lacks the precision.
+    """
+    has_cuda, has_mps = torch.cuda.is_available(), torch.backends.mps.is_available()
+    if name == "auto":
+        name = "cuda" if has_cuda else "mps" if has_mps else "cpu"
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise ConfigError(
+            f"device {name}: unknown. Give auto, cpu, cuda, cuda:N or mps."
+        ) from error
+    if device.type == "cuda" and not has_cuda:
+        raise ConfigError(
+            f"device {name}: no CUDA device is visible to PyTorch. Use --device cpu, or check the "
+            "driver with `nvidia-smi`."
+        )
+    if device.type == "mps" and not has_mps:
+        raise ConfigError("device mps: not available here. Use --device cpu.")
+    if precision != "float32" and device.type != "cuda":
+        raise ConfigError(
+            f"training.precision = {precision}: needs CUDA (the device is {name}). "
+            "Use --set training.precision=float32."
+        )
+    if name == "cuda" and "LOCAL_RANK" in os.environ:
+        return torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+    return device
