@@ -66,21 +66,15 @@ def comparison_plot(
 
 def _draw_risk(axes: Axes, curves: Mapping[str, RiskCoverageCurve]) -> None:
     for colour, (name, curve) in zip(cycle(COLOURS), curves.items(), strict=False):
-        label = f"{name or 'confidence'}, AURC {1e3 * curve.aurc:.2f} (x 10$^3$)"
+        kept = ", ".join(
+            f"{curve.coverage_at(risk):.1%} at {risk:.0%} risk" for risk in MARKED_RISKS
+        )
+        label = f"{name or 'confidence'}, AURC {1e3 * curve.aurc:.2f} (x 10$^3$), {kept}"
         axes.plot(curve.coverage, curve.risk, color=colour, label=label)
         for risk in MARKED_RISKS:
             coverage = curve.coverage_at(risk)
             if 0 < coverage < 1:
                 axes.plot(coverage, risk, "o", color=colour, markersize=5)
-                axes.annotate(
-                    f"{coverage:.1%} at {risk:.0%} risk",
-                    (coverage, risk),
-                    xytext=(-6, 6),
-                    textcoords="offset points",
-                    ha="right",
-                    fontsize=8,
-                    color=colour,
-                )
     first = next(iter(curves.values()))
     axes.plot(first.coverage, first.optimal_risk, "--", color="0.4", label="optimum")
     axes.axhline(first.random_risk, linestyle=":", color="0.4", label="random order")
