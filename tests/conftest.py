@@ -1,10 +1,13 @@
 """Tiny data sets on disk: bright discs on noise, exact masks."""
 
+import threading
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
+
+from tests.archive_server import Server
 
 SIZE = (32, 32)
 SHARED = Path(__file__).resolve().parents[2] / "shared"
@@ -57,3 +60,19 @@ def shared():
     if not SHARED.is_dir():
         pytest.skip("no folder of real data beside the repository")
     return SHARED
+
+
+@pytest.fixture
+def server(monkeypatch):
+    """A running archive server; proxies of the environment are out of the way."""
+    for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+    monkeypatch.setattr("segconf.data.download.NETWORK_BLOCK", 4096)
+    monkeypatch.setattr("segconf.data.download.TIMEOUT", 5.0)
+    with Server() as running:
+        thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield running
+        running.shutdown()
+        thread.join()
