@@ -10,11 +10,12 @@ from segconf.data.demo import DemoParameters, write_demo_dataset
 from segconf.evaluation import EvaluationOptions, evaluate
 from segconf.evaluation.comparing import Comparison, compare, write_comparison
 from segconf.inference import find_images, load_model, predict
+from segconf.plots import training_curves
 from segconf.training import TrainingListener, train
 
 SOFTMAX_FACTOR = 3
 """Epochs of softmax for one of consistency: it sees only the labeled images, which is cheaper."""
-MAX_RISK = 0.05
+MAX_RISK = 0.01
 
 Progress = Callable[[str, int, int], None]
 
@@ -92,3 +93,4 @@ def _of_method(config: ExperimentConfig, method: str) -> ExperimentConfig:
 def _train(config: ExperimentConfig, data: Path, folder: Path, listener: TrainingListener) -> None:
     resume = (folder / "last.ckpt").is_file()
     train(config, dataset="demo", data=data, folder=folder, resume=resume, listener=listener)
+    training_curves(folder / "epochs.csv", folder / "training.png")

@@ -42,28 +42,32 @@ def compare(
 
 def show_comparison(comparison: Comparison) -> None:
     """The table on the terminal."""
+    from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
     from segconf.evaluation.comparing import cell, difference_cell, is_best
-    from segconf.evaluation.tables import PAPER_COLUMNS, heading
+    from segconf.evaluation.tables import PAPER_COLUMNS, TITLES, heading
 
-    table = Table(title=f"{comparison.split} images", title_justify="left")
+    table = Table(title=f"{comparison.split} images", title_justify="left", box=SIMPLE_HEAD)
     table.add_column("")
     for metric in PAPER_COLUMNS:
-        table.add_column(heading(metric), justify="right")
+        table.add_column(heading(metric).replace(" ", "\n"), justify="right")
     for row in comparison.rows:
         cells = [
             f"[bold]{cell(row, m)}[/bold]" if is_best(comparison, row, m) else cell(row, m)
             for m in PAPER_COLUMNS
         ]
         table.add_row(row.name, *cells, style="dim" if row.is_published else "")
-        if row.difference:
-            differences = [difference_cell(row, m) for m in PAPER_COLUMNS]
-            table.add_row(f"  minus {comparison.baseline}", *differences, style="dim")
     results().print(table)
     results().print(
-        "Best of our rows in bold; ± is the standard deviation over seeds; differences are 95% "
-        "intervals over resampled images.",
+        "Best of our rows in bold; ± is the standard deviation over seeds.",
         style="dim",
         highlight=False,
     )
+    for row in comparison.rows:
+        if row.difference:
+            differences = ", ".join(f"{TITLES[m]} {difference_cell(row, m)}" for m in PAPER_COLUMNS)
+            results().print(
+                f"{row.name} minus {comparison.baseline}, 95% intervals over images: {differences}",
+                highlight=False,
+            )

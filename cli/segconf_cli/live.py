@@ -53,9 +53,9 @@ class LiveView(TrainingListener):
 
     def on_prepare(self, label: str, done: int, total: int) -> None:
         """Count the decoded images."""
-        self._show(f"preparing {label}", done, total)
+        self._show(label, done, total)
         if not self._progress.console.is_terminal and done == total:
-            self._print(f"prepared {label}: {total}")
+            self._print(f"{label}: {total}")
 
     def on_start(self, folder: Path, epoch: int, epochs: int) -> None:
         """Exchange the bars of the preparation for those of the training."""
