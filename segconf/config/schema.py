@@ -96,7 +96,7 @@ class LossConfig(Section):
     correctness_weight: Weight = 0.5
     consistency_weight: Weight = 0.15
     pairs: Literal["all"] | Count = 262_144
-    """A random cycle through all pixels, or a number of random pairs: as good, and far cheaper."""
+    """A random cycle through all pixels, or a number of random pairs: noisier, but far cheaper."""
     normalization: Literal["separate", "joint"] = "separate"
     pair_scope: Literal["group", "batch"] = "group"
 
