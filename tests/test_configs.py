@@ -35,6 +35,7 @@ def test_protocol_of_the_paper():
     assert config.training.learning_rate == pytest.approx(1e-4, rel=0, abs=0)
     assert (config.loss.correctness_weight, config.loss.consistency_weight) == (0.5, 0.15)
     assert config.augmentation.scale == (0.7, 1.5)
+    assert config.loss.pairs == "all"
 
 
 def test_later_sources_win(tmp_path):
