@@ -107,7 +107,7 @@ def test_mistakes_are_one_message_and_exit_code_2(segconf, folder_dataset, argum
     code, out, err = segconf("train", *arguments)
     assert code == 2
     assert out == ""
-    assert err.startswith("error: ")
+    assert err.lstrip().startswith("error: ")
     assert named in err
     assert "Traceback" not in err
 
