@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from segconf.evaluation import Evaluation, EvaluationReport
 
 STRATA = ("boundary", "foreground")
+LITTLE_COVERAGE = 0.5
 
 
 def evaluate(
@@ -64,6 +65,12 @@ def _show(evaluation: Evaluation) -> None:
             f"(95% interval {low:.1%} to {high:.1%}), {found.risk:.2%} of them wrong.",
             highlight=False,
         )
+        if found.coverage < LITTLE_COVERAGE:
+            messages().print(
+                "note: most pixels lie below this confidence, so overlays will be shaded almost "
+                "everywhere. A larger --max-risk marks only the worst.",
+                highlight=False,
+            )
     messages().print(f"Report: {evaluation.folder}", highlight=False, markup=False)
 
 

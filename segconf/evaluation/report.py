@@ -7,6 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -40,6 +41,7 @@ PROTOCOLS = {
     "strict": "ranked by the log-odds of the confidence; exact finite optimum",
     "paper": "ranked by the confidence in float32; closed-form optimum",
 }
+Kept = TypeVar("Kept", ImageSummary, RiskCoverageCurve, ReliabilityCurve)
 RESAMPLES = 1000
 SUMMARIES = "images.npz"
 
@@ -118,44 +120,28 @@ def save_summaries(path: Path, report: EvaluationReport) -> None:
 def load_summaries(path: Path) -> dict[str, ImageSummary]:
     """Summaries by case."""
     with np.load(path, allow_pickle=False) as content:
-        summaries = {}
-        for index, case in enumerate(content["cases"]):
-            values = {f.name: content[f"{index:05d}_{f.name}"] for f in fields(ImageSummary)}
-            summaries[str(case)] = ImageSummary(
-                bins=values["bins"],
-                correct=values["correct"],
-                wrong=values["wrong"],
-                confusion=values["confusion"],
-                calibration_gap=values["calibration_gap"],
-                nll=float(values["nll"]),
-                brier=float(values["brier"]),
-            )
-    return summaries
+        return {
+            str(case): _restored(ImageSummary, content, f"{index:05d}_")
+            for index, case in enumerate(content["cases"])
+        }
 
 
 def load_curves(path: Path) -> tuple[RiskCoverageCurve, ReliabilityCurve]:
     """The risk-coverage and the reliability curve over all pixels."""
     with np.load(path, allow_pickle=False) as content:
-        risk = {f.name: content[f"curve_{f.name}"] for f in fields(RiskCoverageCurve)}
-        bins = {f.name: content[f"reliability_{f.name}"] for f in fields(ReliabilityCurve)}
-    return (
-        RiskCoverageCurve(
-            coverage=risk["coverage"],
-            risk=risk["risk"],
-            optimal_risk=risk["optimal_risk"],
-            confidence=risk["confidence"],
-            random_risk=float(risk["random_risk"]),
-            aurc=float(risk["aurc"]),
-        ),
-        ReliabilityCurve(
-            lower=bins["lower"],
-            upper=bins["upper"],
-            confidence=bins["confidence"],
-            accuracy=bins["accuracy"],
-            count=bins["count"],
-            ece=float(bins["ece"]),
-        ),
-    )
+        return (
+            _restored(RiskCoverageCurve, content, "curve_"),
+            _restored(ReliabilityCurve, content, "reliability_"),
+        )
+
+
+def _restored(kind: type[Kept], content: Mapping[str, Any], prefix: str) -> Kept:
+    """A dataclass from the arrays of its fields; an array without axes is a number."""
+    values: dict[str, Any] = {}
+    for field in fields(kind):
+        value = content[prefix + field.name]
+        values[field.name] = value if value.ndim else float(value)
+    return kind(**values)
 
 
 def _mean(values: Sequence[float]) -> float:

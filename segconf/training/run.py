@@ -9,7 +9,16 @@ import torch
 from torch import nn
 
 from segconf.config import ExperimentConfig
-from segconf.data import CaseSet, Grid, HoldOut, PixelCache, Split, find_cases, split_cases
+from segconf.data import (
+    CaseSet,
+    Grid,
+    HoldOut,
+    PixelCache,
+    Split,
+    find_cases,
+    raise_problems,
+    split_cases,
+)
 from segconf.data.datasets import TrainingPixels, prepare_training
 from segconf.devices import resolve_device
 from segconf.errors import DataError, TrainingError
@@ -111,6 +120,7 @@ def _find(
         seed=config.training.seed,
     )
     if not split.validation:
+        raise_problems(found.problems, found.root)  # they may be why there is none
         raise DataError(
             f"{found.root}: no validation images with masks, but the best epoch is chosen on them. "
             "Add a val/ folder, or raise data.validation_share."
