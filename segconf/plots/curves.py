@@ -69,7 +69,7 @@ def _draw_risk(axes: Axes, curves: Mapping[str, RiskCoverageCurve]) -> None:
         kept = ", ".join(
             f"{curve.coverage_at(risk):.1%} at {risk:.0%} risk" for risk in MARKED_RISKS
         )
-        label = f"{name or 'confidence'}, AURC {1e3 * curve.aurc:.2f} (x 10$^3$), {kept}"
+        label = f"{name or 'confidence'}, AURC {1e3 * curve.aurc:.2f} (x 10$^3$)\nkept: {kept}"
         axes.plot(curve.coverage, curve.risk, color=colour, label=label)
         for risk in MARKED_RISKS:
             coverage = curve.coverage_at(risk)
