@@ -19,7 +19,8 @@ from segconf.images.types import ByteArray
 from segconf.inference.batches import BatchRunner
 from segconf.inference.calibration import Calibration, read_calibration
 from segconf.inference.grid import FULL_SCALE, Band, Maps, resized_bands
-from segconf.inference.probabilities import FloatArray, batch_logits
+from segconf.inference.passes import SinglePass, batch_logits
+from segconf.inference.probabilities import FloatArray
 from segconf.inference.tiles import tiled_bands
 from segconf.models import encoder_normalization
 from segconf.overlays import Scale, Style, overlay
@@ -65,13 +66,14 @@ class Model:
         self.config = self.checkpoint.config
         self.device = device
         mean, std = encoder_normalization(self.config.model.encoder, self.config.model.channels)
+        self.passes = SinglePass(self.checkpoint.model)
         self._normalize = partial(normalize, mean=mean, std=std)
         default = 1 if device.type == "cpu" else _ACCELERATOR_BATCH
         self.run = BatchRunner(self._logits, batch_size or default)
 
     def _logits(self, images: Tensor) -> Tensor:
-        model = self.checkpoint.model
-        return batch_logits(model, images.to(self.device), temperature=self.checkpoint.temperature)
+        temperature = self.checkpoint.temperature
+        return batch_logits(self.passes, images.to(self.device), temperature=temperature)
 
     @property
     def scale(self) -> Scale:
