@@ -11,6 +11,7 @@ from segconf_cli.compare import compare
 from segconf_cli.data import data
 from segconf_cli.demo import demo
 from segconf_cli.display import messages
+from segconf_cli.doctor import doctor
 from segconf_cli.evaluate import evaluate
 from segconf_cli.export import export
 from segconf_cli.history import history
@@ -59,6 +60,7 @@ app.command()(predict)
 app.command()(export)
 app.command()(review)
 app.command()(history)
+app.command()(doctor)
 
 
 def main() -> None:

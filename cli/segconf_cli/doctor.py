@@ -1,0 +1,26 @@
+"""`segconf doctor`: what this machine offers, and what to do about what is missing."""
+
+from pathlib import Path
+
+from segconf_cli.display import results
+
+
+def doctor() -> None:
+    """Look at versions, devices, space, encoder weights and data, with what to do about each.
+
+    Example: segconf doctor
+    """
+    from rich.table import Table
+
+    from segconf.doctor import examine
+
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True)
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for finding in examine(Path.cwd()):
+        sign = "[yellow]![/yellow]" if finding.advice else "[green]ok[/green]"
+        table.add_row(sign, finding.subject, finding.found)
+        if finding.advice:
+            table.add_row("", "", f"[yellow]-> {finding.advice}[/yellow]")
+    results().print(table, highlight=False)

@@ -1,0 +1,63 @@
+"""The doctor names what is there, and a way out for what is not."""
+
+import shutil
+from types import SimpleNamespace
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from segconf.doctor import examine
+from segconf_cli.main import app
+
+
+@pytest.fixture
+def bare(tmp_path, monkeypatch):
+    """A folder without anything, and no settings in the environment."""
+    for name in ("SEGCONF_DATA", "SEGCONF_WEIGHTS", "SEGCONF_CACHE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def findings(folder):
+    return {finding.subject: finding for finding in examine(folder)}
+
+
+def test_everything_that_is_missing_comes_with_advice(bare):
+    found = findings(bare)
+    assert "--download" in found["ISIC 2017"].advice
+    assert "encoder_weights=none" in found["encoder weights"].advice
+    assert "segconf train" in found["runs"].advice
+    assert torch.__version__.partition("+")[0] in found["packages"].found
+
+
+def test_weights_and_data_are_counted(bare, monkeypatch):
+    weights, data = bare / "weights", bare / "isic"
+    weights.mkdir()
+    for name in ("a.pth", "b.safetensors", "notes.txt"):
+        (weights / name).write_bytes(b"")
+    images = data / "ISIC-2017_Training_Data"
+    images.mkdir(parents=True)
+    for number in range(10):
+        (images / f"ISIC_{number:07d}.jpg").write_bytes(b"")
+    monkeypatch.setenv("SEGCONF_WEIGHTS", str(weights))
+    monkeypatch.setenv("SEGCONF_DATA", str(data))
+    found = findings(bare)
+    assert found["encoder weights"].found.startswith("a.pth, b.safetensors in")
+    assert found["encoder weights"].advice == ""
+    assert found["ISIC 2017"].found.startswith("8 training, 2 validation and 0 test images")
+
+
+def test_little_disk_space_is_a_warning(bare, monkeypatch):
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=2e9))
+    found = findings(bare)["disk"]
+    assert found.found == "2.0 GB free in this folder"
+    assert "--out" in found.advice
+
+
+def test_command_shows_findings_and_advice(bare):
+    result = CliRunner().invoke(app, ["doctor"])
+    assert result.exit_code == 0
+    assert "ISIC 2017" in result.stdout
+    assert "->" in result.stdout
