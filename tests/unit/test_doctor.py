@@ -46,7 +46,7 @@ def test_weights_and_data_are_counted(bare, monkeypatch):
     found = findings(bare)
     assert found["encoder weights"].found.startswith("a.pth, b.safetensors in")
     assert found["encoder weights"].advice == ""
-    assert found["ISIC 2017"].found.startswith("8 training, 2 validation and 0 test images")
+    assert found["ISIC 2017"].found.startswith("10 training, 0 validation and 0 test images")
 
 
 def test_little_disk_space_is_a_warning(bare, monkeypatch):
@@ -56,7 +56,8 @@ def test_little_disk_space_is_a_warning(bare, monkeypatch):
     assert "--out" in found.advice
 
 
-def test_command_shows_findings_and_advice(bare):
+@pytest.mark.usefixtures("bare")
+def test_command_shows_findings_and_advice():
     result = CliRunner().invoke(app, ["doctor"])
     assert result.exit_code == 0
     assert "ISIC 2017" in result.stdout
