@@ -6,16 +6,21 @@ from importlib.resources import as_file, files
 from pathlib import Path
 
 from segconf.config import ExperimentConfig, load_config
+from segconf.data import find_cases
 from segconf.data.demo import DemoParameters, write_demo_dataset
 from segconf.evaluation import EvaluationOptions, evaluate
 from segconf.evaluation.comparing import Comparison, compare, write_comparison
+from segconf.images import read_confidence, read_image, read_mask
 from segconf.inference import find_images, load_model, predict
-from segconf.plots import training_curves
+from segconf.metrics import dice
+from segconf.plots import Example, example_figure, training_curves
 from segconf.training import TrainingListener, train
 
 SOFTMAX_FACTOR = 3
 """Epochs of softmax for one of consistency: it sees only the labeled images, which is cheaper."""
 MAX_RISK = 0.01
+SHOWN_QUANTILES = (0.1, 0.5, 0.9)
+"""Of Dice: a bad, a usual and a good case are shown."""
 
 Progress = Callable[[str, int, int], None]
 
@@ -26,6 +31,7 @@ class DemoResult:
 
     review_page: Path
     comparison_folder: Path
+    figure: Path
     comparison: Comparison
 
 
@@ -69,7 +75,28 @@ def run_demo(
         maps,
         on_progress=lambda done, total: on_progress("predictions", done, total),
     )
-    return DemoResult(maps / "review.html", out / "comparison", comparison)
+    figure = out / "figure.png"
+    example_figure(_examples(data, maps), figure)
+    return DemoResult(maps / "review.html", out / "comparison", figure, comparison)
+
+
+def _examples(data: Path, maps: Path) -> list[Example]:
+    """A bad, a usual and a good case of the test images."""
+    examples = []
+    for case in find_cases("demo", data).test:
+        if case.mask_path is None:
+            continue
+        examples.append(
+            Example(
+                case.id,
+                read_image(case.image_path).pixels.transpose(1, 2, 0),
+                read_mask(case.mask_path),
+                read_mask(maps / "masks" / f"{case.id}.png"),
+                read_confidence(maps / "confidence" / f"{case.id}.png"),
+            )
+        )
+    examples.sort(key=lambda one: dice(one.prediction > 0, one.truth > 0))
+    return [examples[round(share * (len(examples) - 1))] for share in SHOWN_QUANTILES]
 
 
 def demo_config() -> ExperimentConfig:

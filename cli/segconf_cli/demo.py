@@ -31,6 +31,7 @@ def demo(
         f"Done in {minutes} min {seconds} s. Two short trainings on synthetic images: a tour, "
         "not a result.\n"
         f"Tables and curves: {result.comparison_folder}\n"
+        f"Image, mask, confidence and errors side by side: {result.figure}\n"
         f"Open this page in a browser: {result.review_page}",
         highlight=False,
     )

@@ -1,11 +1,14 @@
 """Figures: the only package that imports matplotlib."""
 
 from segconf.plots.curves import comparison_plot, reliability_diagram, risk_coverage_plot
+from segconf.plots.examples import Example, example_figure
 from segconf.plots.history import history_picture
 from segconf.plots.training import training_curves
 
 __all__ = [
+    "Example",
     "comparison_plot",
+    "example_figure",
     "history_picture",
     "reliability_diagram",
     "risk_coverage_plot",

@@ -47,6 +47,7 @@ def test_the_whole_journey(tmp_path):
         "consistency (4 labels)",
     ]
     assert (result.comparison_folder / "table.md").is_file()
+    assert result.figure.read_bytes().startswith(b"\x89PNG")
     page = result.review_page.read_text(encoding="utf-8")
     assert "ISIC_2000000" in page
     assert len(list((tmp_path / "demo/maps/masks").glob("*.png"))) == 4
