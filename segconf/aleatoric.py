@@ -13,6 +13,9 @@ from torch.nn.functional import cross_entropy
 
 from segconf.losses import IGNORE
 
+MAX_LOG_VARIANCE = 20.0
+"""A larger variance is taken for this one: the class is a matter of chance anyway."""
+
 
 def mean_and_log_variance(outputs: Tensor) -> tuple[Tensor, Tensor]:
     """Both halves of the network's outputs (B, 2K, H, W), each (B, K, H, W)."""
@@ -21,8 +24,11 @@ def mean_and_log_variance(outputs: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def noisy_logits(mean: Tensor, log_variance: Tensor, noise: Tensor) -> Tensor:
-    """One draw of the logits: ``mean + exp(log_variance / 2) * noise``, with standard noise."""
-    return mean + (log_variance / 2).exp() * noise
+    """One draw of the logits: ``mean + exp(log_variance / 2) * noise``, with standard noise.
+
+    The variance is bounded, so that the outputs of a poorly trained network cannot overflow.
+    """
+    return mean + (log_variance.clamp(max=MAX_LOG_VARIANCE) / 2).exp() * noise
 
 
 def sampled_cross_entropy(
