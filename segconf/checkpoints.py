@@ -75,7 +75,7 @@ def load_checkpoint(path: Path, *, device: torch.device | None = None) -> Checkp
             f"{file}: was not written by this version of segconf (the configuration in it cannot "
             "be read). Use the version that trained it, or train again."
         ) from error
-    model = build_model(config.model, pretrained=False)
+    model = build_model(config.model, method=config.training.method, pretrained=False)
     try:
         model.load_state_dict(weights)
     except RuntimeError as error:

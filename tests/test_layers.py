@@ -12,6 +12,7 @@ LAYERS = [
     {"errors"},
     {"devices", "files"},
     {"confidence", "history", "losses", "metrics"},
+    {"aleatoric"},
     {"images"},
     {"config"},
     {"data", "models"},

@@ -51,7 +51,7 @@ def train_tiny(dataset, folder, *, resume=False, listener=None, network=TinyNetw
     """Train the tiny network instead of a UNet."""
     torch.set_num_threads(1)
     original = trainer.build_model
-    trainer.build_model = lambda _config: network()
+    trainer.build_model = lambda _config, **_options: network()
     try:
         return trainer.train(
             settings(**changes),

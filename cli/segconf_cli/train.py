@@ -28,7 +28,10 @@ def train(
         Path | None, typer.Option(help="File with the ids to use: .txt, .csv, .json or .npy.")
     ] = None,
     method: Annotated[
-        str | None, typer.Option(help="softmax, crl or consistency.", show_default="consistency")
+        str | None,
+        typer.Option(
+            help="softmax, crl, consistency, mcdropout or aleatoric.", show_default="consistency"
+        ),
     ] = None,
     data: Annotated[
         Path | None, typer.Option(help="Folder of the data set (default: SEGCONF_DATA).")

@@ -88,6 +88,8 @@ class ModelConfig(Section):
     """`imagenet` (fetched from the hub), `none`, or a file (.pth or .safetensors)."""
     channels: Annotated[int, Strict(), Field(ge=1, le=64)] = 3
     classes: Annotated[int, Strict(), Field(ge=2, le=255)] = 2
+    dropout: Share = 0.2
+    """Probability that a channel of the decoder is dropped, with `mcdropout` and `aleatoric`."""
 
 
 class LossConfig(Section):
@@ -99,12 +101,14 @@ class LossConfig(Section):
     """A random cycle through all pixels, or a number of random pairs: noisier, but far cheaper."""
     normalization: Literal["separate", "joint"] = "separate"
     pair_scope: Literal["group", "batch"] = "group"
+    noise_samples: Count = 10
+    """Draws of the logits in the likelihood of `aleatoric`."""
 
 
 class TrainingConfig(Section):
     """Schedule of the run."""
 
-    method: Literal["softmax", "crl", "consistency"] = "consistency"
+    method: Literal["softmax", "crl", "consistency", "mcdropout", "aleatoric"] = "consistency"
     epochs: Count = 200
     batch_labeled: Count = 32
     batch_unlabeled: Count = 64
@@ -128,6 +132,23 @@ class TrainingConfig(Section):
     """Processes that prepare batches; by default 0 on a CPU and 2 beside an accelerator."""
     device: Annotated[str, Field(pattern=r"^(auto|cpu|mps|cuda(:\d+)?)$")] = "auto"
 
+    @property
+    def uses_history(self) -> bool:
+        """Whether predictions are remembered, and confidence is ranked by them."""
+        return self.method in {"crl", "consistency"}
+
+    @property
+    def uses_unlabeled(self) -> bool:
+        """Whether consistency is ranked, which needs no masks: unlabeled images take part."""
+        return self.method == "consistency"
+
+
+class InferenceConfig(Section):
+    """How a trained network is used."""
+
+    passes: Count = 50
+    """Passes of the decoder with random dropout, with `mcdropout` and `aleatoric`."""
+
 
 class ExperimentConfig(Section):
     """Everything that decides the outcome of a run."""
@@ -137,3 +158,4 @@ class ExperimentConfig(Section):
     model: ModelConfig = ModelConfig()
     loss: LossConfig = LossConfig()
     training: TrainingConfig = TrainingConfig()
+    inference: InferenceConfig = InferenceConfig()

@@ -27,6 +27,7 @@ def describe_run(model: Model, sources: Sources, options: PredictOptions) -> Run
             "file": str(model.checkpoint.path.absolute()),
             "sha256": model.sha256(),
             "method": config.training.method,
+            "passes": model.passes.count,
             "encoder": config.model.encoder,
             "size": list(config.data.size),
         },

@@ -12,6 +12,7 @@ from torch import nn
 
 from segconf.config import ModelConfig
 from segconf.errors import CheckpointError, ConfigError
+from segconf.models.dropout import add_decoder_dropout
 from segconf.models.weights import find_weights_file, load_encoder_weights
 
 SHOWN_ENCODERS = 5
@@ -19,13 +20,32 @@ SHOWN_ENCODERS = 5
 logger = logging.getLogger(__name__)
 
 
-def build_model(config: ModelConfig, *, pretrained: bool = True) -> nn.Module:
+def build_model(
+    config: ModelConfig, *, method: str = "softmax", pretrained: bool = True
+) -> nn.Module:
     """Network of the configuration: images (B, C, H, W) to logits (B, K, H, W).
+
+    With the method `aleatoric` the K logits are followed by their K log-variances, (B, 2K, H, W).
 
     Args:
         config: the model section.
+        method: what the network is trained for; some need dropout, or more outputs.
         pretrained: False when trained weights follow, so that no encoder weights are needed.
     """
+    match method:
+        case "mcdropout":
+            network = _build_unet(config, pretrained=pretrained)
+            add_decoder_dropout(network, config.dropout)
+        case "aleatoric":
+            doubled = config.model_copy(update={"classes": 2 * config.classes})
+            network = _build_unet(doubled, pretrained=pretrained)
+            add_decoder_dropout(network, config.dropout)
+        case _:
+            network = _build_unet(config, pretrained=pretrained)
+    return network
+
+
+def _build_unet(config: ModelConfig, *, pretrained: bool) -> nn.Module:
     _check_encoder(config.encoder)
     match config.encoder_weights if pretrained else "none":
         case "none":

@@ -77,13 +77,14 @@ def train(
         else:
             ranks.on_first(run.check_new)
         generator = seed_everything(config.training.seed, device)
-        model = build_model(config.model).to(device).to(memory_format=torch.channels_last)
+        model = build_model(config.model, method=config.training.method)
+        model = model.to(device).to(memory_format=torch.channels_last)
         cache = PixelCache(found.root, Grid.of(config), on_progress=listener.on_prepare)
         # The first rank decodes; the others find its arrays.
         ranks.on_first(lambda: prepare_training(cache, split, problems=found.problems))
         pixels = prepare_training(cache, split, problems=found.problems).restricted(
             ranks.own(len(split.labeled) + len(split.unlabeled)),
-            use_unlabeled=config.training.method == "consistency",
+            use_unlabeled=config.training.uses_unlabeled,
         )
         state = _initial_state(config, ranks.synchronized(model), pixels, generator)
         if resume:
@@ -139,7 +140,7 @@ def _initial_state(
 ) -> TrainingState:
     training = config.training
     history = None
-    if training.method != "softmax":
+    if training.uses_history:
         history = PredictionHistory(
             len(pixels.rows),
             config.data.size,

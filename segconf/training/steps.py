@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader
 
+from segconf.aleatoric import mean_and_log_variance, sampled_cross_entropy
 from segconf.confidence import predict_with_confidence
 from segconf.config import ExperimentConfig
 from segconf.data.datasets import TrainingStep
@@ -35,21 +36,23 @@ class StepOptions:
     record: bool  # remember the predictions of the plain views
     rank: bool  # let the ranking terms count
     plain_training_mode: bool  # BatchNorm of the plain pass in training mode
+    noise_samples: int = 0  # draws of noisy logits; 0 for outputs without log-variance
 
     @classmethod
     def of_epoch(cls, config: ExperimentConfig, epoch: int) -> "StepOptions":
         """Options of an epoch (from 0): which terms the method has, and which have begun."""
-        method, training, loss = config.training.method, config.training, config.loss
-        uses_history = method != "softmax"
+        training, loss = config.training, config.loss
+        uses_history = training.uses_history
         return cls(
             correctness_weight=loss.correctness_weight if uses_history else 0.0,
-            consistency_weight=loss.consistency_weight if method == "consistency" else 0.0,
+            consistency_weight=loss.consistency_weight if training.uses_unlabeled else 0.0,
             ranking=RankingOptions(loss.normalization, loss.pair_scope, loss.pairs),
             record=uses_history
             and training.history == "online"
             and epoch >= training.history_start,
             rank=uses_history and epoch >= training.ranking_warmup,
             plain_training_mode=training.plain_pass == "train",  # noqa: S105
+            noise_samples=loss.noise_samples if training.method == "aleatoric" else 0,
         )
 
 
@@ -115,7 +118,7 @@ def step_terms(
     with context.autocast():
         logits, plain_logits = views(step.augmented_images.to(context.device), plain, options)
     segmentation = _segmentation_term(
-        logits.float(), step.augmented_masks.to(context.device), context.ranks
+        logits.float(), step.augmented_masks.to(context.device), options, context.ranks
     )
     zero = segmentation.new_zeros(())
     if plain_logits is None or history is None:
@@ -184,9 +187,17 @@ def _plain_images(step: TrainingStep) -> Tensor:
     return torch.cat([step.labeled.images, step.unlabeled.images])  # (B, C, H, W)
 
 
-def _segmentation_term(logits: Tensor, masks: Tensor, ranks: Ranks) -> Tensor:
+def _segmentation_term(
+    outputs: Tensor, masks: Tensor, options: StepOptions, ranks: Ranks
+) -> Tensor:
     """Cross-entropy, mean over the pixels of all ranks that are not ignored."""
-    total = cross_entropy(logits, masks, ignore_index=IGNORE, reduction="sum")
+    if options.noise_samples:
+        mean, log_variance = mean_and_log_variance(outputs)  # (B, K, H, W) each
+        # From the global generator, as dropout: its state is kept for every rank.
+        noise = torch.randn(options.noise_samples, *mean.shape, device=mean.device)
+        total = sampled_cross_entropy(mean, log_variance, masks, noise).sum()
+    else:
+        total = cross_entropy(outputs, masks, ignore_index=IGNORE, reduction="sum")
     count = ranks.total((masks != IGNORE).sum()).clamp(min=1)
     local = total / count
     # The value is that of the whole batch; the gradient stays that of the own pixels.

@@ -28,7 +28,8 @@ def validate(
         for batch in batches:
             if batch.masks is None:
                 raise ValueError("validation needs masks")
-            logits = model(batch.images.to(device)).float()  # (B, K, H, W)
+            # Log-variances, of the method that has them, come after the logits.
+            logits = model(batch.images.to(device))[:, :classes].float()  # (B, K, H, W)
             if logits.isfinite().all():
                 metrics.update(logits, batch.masks)
             else:

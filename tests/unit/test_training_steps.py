@@ -13,6 +13,7 @@ from segconf.history import PredictionHistory
 from segconf.losses import RankingOptions, random_partners
 from segconf.training.parallel import Ranks
 from segconf.training.steps import StepContext, StepOptions, TwoViews, in_mode, step_terms
+from tests.references.aleatoric import sampled_cross_entropy
 from tests.references.history import SlowHistory
 from tests.references.ranking import normalize, ranking_loss
 from tests.training_runs import settings
@@ -247,3 +248,31 @@ def test_history_and_ranking_begin_when_they_are_told_to(epoch, record, rank):
 def test_a_sweep_replaces_the_record_of_the_steps():
     assert not StepOptions.of_epoch(settings(training__history="sweep"), 0).record
     assert StepOptions.of_epoch(settings(training__history="sweep"), 0).rank
+
+
+class NoisyRedOverGreen(RedOverGreen):
+    """Also says how noisy its logits are: as blue as the pixel is."""
+
+    def forward(self, images):
+        return torch.cat([super().forward(images), images[:, 1:3]], dim=1)
+
+
+def test_the_aleatoric_term_is_the_sampled_likelihood_of_the_augmented_views():
+    step = replace(make_step(), unlabeled=None)
+    config = settings(training__method="aleatoric", loss__noise_samples=3)
+    network = NoisyRedOverGreen()
+    torch.manual_seed(4)
+    terms = step_terms(TwoViews(network), step, None, StepOptions.of_epoch(config, 0), context())
+    torch.manual_seed(4)
+    noise = torch.randn(3, 2, 2, *SIZE).double().numpy()
+
+    outputs = network(step.augmented_images).detach().double().numpy()
+    masks = step.augmented_masks.numpy()
+    losses = sampled_cross_entropy(outputs[:, :2], outputs[:, 2:], masks, noise)
+    assert terms.segmentation.item() == pytest.approx(losses.sum() / (masks != 255).sum(), rel=1e-5)
+    assert (terms.correctness, terms.consistency) == (0, 0)
+
+
+@pytest.mark.parametrize("method", ["softmax", "mcdropout"])
+def test_methods_without_variance_use_the_cross_entropy(method):
+    assert StepOptions.of_epoch(settings(training__method=method), 0).noise_samples == 0
