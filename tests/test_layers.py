@@ -15,7 +15,7 @@ LAYERS = [
     {"images"},
     {"config"},
     {"data", "models"},
-    {"checkpoints"},
+    {"checkpoints", "snapshots"},
     {"runs"},
     {"overlays", "plots"},
     {"training", "review"},

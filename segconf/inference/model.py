@@ -19,7 +19,8 @@ from segconf.images.types import ByteArray
 from segconf.inference.batches import BatchRunner
 from segconf.inference.calibration import Calibration, read_calibration
 from segconf.inference.grid import FULL_SCALE, Band, Maps, resized_bands
-from segconf.inference.passes import SinglePass, batch_logits
+from segconf.inference.methods import passes_of, weight_files
+from segconf.inference.passes import batch_logits
 from segconf.inference.probabilities import FloatArray
 from segconf.inference.tiles import tiled_bands
 from segconf.models import encoder_normalization
@@ -66,7 +67,7 @@ class Model:
         self.config = self.checkpoint.config
         self.device = device
         mean, std = encoder_normalization(self.config.model.encoder, self.config.model.channels)
-        self.passes = SinglePass(self.checkpoint.model)
+        self.passes = passes_of(self.checkpoint)
         self._normalize = partial(normalize, mean=mean, std=std)
         default = 1 if device.type == "cpu" else _ACCELERATOR_BATCH
         self.run = BatchRunner(self._logits, batch_size or default)
@@ -82,9 +83,14 @@ class Model:
         return Scale(limits.threshold, limits.upper, limits.right_below, self.config.model.classes)
 
     def sha256(self) -> str:
-        """Hash of the weights file."""
-        with self.checkpoint.path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+        """Hash of the weights file; where a method uses several, of all their hashes."""
+        hashes = []
+        for path in (self.checkpoint.path, *weight_files(self.checkpoint)):
+            with path.open("rb") as file:
+                hashes.append(hashlib.file_digest(file, "sha256").hexdigest())
+        if len(hashes) == 1:
+            return hashes[0]
+        return hashlib.sha256("\n".join(hashes).encode()).hexdigest()
 
     def read(self, path: Path) -> Image:
         """Pixels of a file as this network takes them, at their native size."""

@@ -44,8 +44,9 @@ def history_maps(
     """
     run = RunFolder(folder)
     config, run_data = run.config(), run.data()
-    if config.training.method == "softmax":
-        raise TrainingError(f"{folder}: the method softmax keeps no history of predictions.")
+    method = config.training.method
+    if not config.training.uses_history:
+        raise TrainingError(f"{folder}: the method {method} keeps no history of predictions.")
     ranks = sorted(run.history.glob("rank*"), key=lambda path: int(path.name[4:]))
     folders = ranks or [run.history]
     known = [committed_epochs(part) for part in folders]
@@ -80,7 +81,7 @@ def _maps_of(
 
 def _own_ids(config: ExperimentConfig, data: RunData, rank: int, world: int) -> list[str]:
     """Ids in the order of the slots of a rank: it owns every so-manieth image of each role."""
-    roles = ["labeled", *(["unlabeled"] if config.training.method == "consistency" else [])]
+    roles = ["labeled", *(["unlabeled"] if config.training.uses_unlabeled else [])]
     return sorted(id_ for role in roles for id_ in sorted(data.ids[role])[rank::world])
 
 

@@ -39,12 +39,12 @@ class StepOptions:
     @classmethod
     def of_epoch(cls, config: ExperimentConfig, epoch: int) -> "StepOptions":
         """Options of an epoch (from 0): which terms the method has, and which have begun."""
-        method, training, loss = config.training.method, config.training, config.loss
-        uses_history = method != "softmax"
+        training, loss = config.training, config.loss
+        uses_history = training.uses_history
         return cls(
             correctness_weight=loss.correctness_weight if uses_history else 0.0,
-            consistency_weight=loss.consistency_weight if method == "consistency" else 0.0,
-            ranking=RankingOptions(loss.normalization, loss.pair_scope, loss.pairs),
+            consistency_weight=loss.consistency_weight if training.uses_unlabeled else 0.0,
+            ranking=RankingOptions(loss.normalization, loss.pair_scope, loss.pairs, loss.target),
             record=uses_history
             and training.history == "online"
             and epoch >= training.history_start,
@@ -216,7 +216,7 @@ def _ranking_terms(
         labeled_confidence,
         ranks.gather(history.correctness(step.labeled.cases).to(device)),
         ranks.gather(step.labeled.masks.to(device)),
-        pairs=options.ranking.pairs,
+        options=options.ranking,
         generator=context.generator,
     )
     if options.consistency_weight == 0:
