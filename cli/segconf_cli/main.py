@@ -17,6 +17,7 @@ from segconf_cli.history import history
 from segconf_cli.predict import predict
 from segconf_cli.review import review
 from segconf_cli.score import score
+from segconf_cli.surrogates import surrogates
 from segconf_cli.train import train
 
 app = typer.Typer(
@@ -59,6 +60,7 @@ app.command()(predict)
 app.command()(export)
 app.command()(review)
 app.command()(history)
+app.command()(surrogates)
 
 
 def main() -> None:

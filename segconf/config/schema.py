@@ -142,12 +142,12 @@ class TrainingConfig(Section):
 
     @property
     def uses_history(self) -> bool:
-        """Whether predictions are remembered, to rank confidence by them."""
+        """Whether predictions are remembered, and confidence is ranked by them."""
         return self.method in {"crl", "consistency"}
 
     @property
     def uses_unlabeled(self) -> bool:
-        """Whether images without a mask are trained on."""
+        """Whether consistency is ranked, which needs no masks: unlabeled images take part."""
         return self.method == "consistency"
 
     @model_validator(mode="after")
