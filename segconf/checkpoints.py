@@ -56,6 +56,11 @@ def load_checkpoint(path: Path, *, device: torch.device | None = None) -> Checkp
         CheckpointError: when there is no such file, or it is not one that segconf wrote.
     """
     file = path / BEST if path.is_dir() else path
+    if not file.is_file() and (file.parent / "members").is_dir():
+        raise CheckpointError(
+            f"{file.parent}: not all members of this ensemble are trained yet. Go on with: "
+            f"segconf train --resume {file.parent}"
+        )
     if not file.is_file():
         raise CheckpointError(
             f"{file}: no such file. Give a run folder in which a training has finished an epoch, "

@@ -23,11 +23,14 @@ class RankingOptions:
             all of them (``batch``).
         pairs: ``all`` (a random cycle through all pixels) or the number of pairs to draw from each
             group; ``benchmarks/pairs.py`` compares cost and accuracy.
+        target: confidence ordered like the target (``ranking``), or, without any pairs, pulled to
+            its value (``pointwise``, an ablation of the paper).
     """
 
     normalization: Literal["separate", "joint"] = "separate"
     pair_scope: Literal["group", "batch"] = "group"
     pairs: Pairs = 262_144
+    target: Literal["ranking", "pointwise"] = "ranking"
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,12 +130,30 @@ def sampled_ranking_loss(
     return _loss_of_pairs(confidence, target, first.to(target.device), second.to(target.device))
 
 
+def pointwise_loss(confidence: Tensor, target: Tensor) -> Tensor:
+    """Distance of the confidence to the target, pixel by pixel: mean of ``|k_i - t_i|``.
+
+    A constant target is 0 everywhere after its normalisation, which says nothing about confidence:
+    it costs nothing, and so do no pixels at all.
+
+    Args:
+        confidence: (N,) with gradient.
+        target: (N,) normalised to [0, 1], without gradient.
+
+    Returns:
+        Mean over the N pixels.
+    """
+    if not target.any():
+        return confidence.sum() * 0
+    return (confidence - target).abs().mean()
+
+
 def correctness_term(
     confidence: Tensor,
     correctness: Tensor,
     masks: Tensor,
     *,
-    pairs: Pairs,
+    options: RankingOptions,
     generator: torch.Generator,
 ) -> Tensor:
     """Rank the confidence of labeled pixels by their normalised correctness.
@@ -144,17 +165,17 @@ def correctness_term(
         confidence: (L, H, W) with gradient.
         correctness: (L, H, W) in [0, 1].
         masks: (L, H, W) integers.
-        pairs: as in ``RankingOptions``.
+        options: ranking or point-wise, and the choice of the pairs.
         generator: draws the pairs.
 
     Returns:
-        Mean over the pairs.
+        Mean over the pairs, or over the pixels.
     """
     confidence, target = confidence.flatten(), correctness.flatten()  # (N,), (N,)
     valid = masks.flatten() != IGNORE  # (N,)
     if not valid.all():
         confidence, target = confidence[valid], target[valid]
-    return sampled_ranking_loss(confidence, normalize(target), pairs=pairs, generator=generator)
+    return _term_loss(confidence, normalize(target), options, generator)
 
 
 def consistency_term(
@@ -168,27 +189,28 @@ def consistency_term(
     """Rank the confidence of labeled and unlabeled pixels by their normalised consistency.
 
     Pairs within groups are averaged together: a group weighs as much as it has pixels, so that the
-    weight of the term means the same for both scopes. An empty group takes no part.
+    weight of the term means the same for both scopes. An empty group takes no part. Point by point
+    there are no pairs, and the groups are those that were normalised for themselves.
 
     Args:
         confidence: (B, H, W) with gradient, labeled images first.
         consistency: (B, H, W) in [0, 1].
         labeled: number of labeled images in the batch.
-        options: normalisation, scope and choice of the pairs.
+        options: normalisation, ranking or point-wise, scope and choice of the pairs.
         generator: draws the pairs.
 
     Returns:
-        Mean over the pairs.
+        Mean over the pairs, or over the pixels.
     """
     target = _normalize_groups(consistency, labeled, options.normalization)  # (B, H, W)
-    borders = (0, labeled, len(target)) if options.pair_scope == "group" else (0, len(target))
+    apart = options.pair_scope == "group"
+    if options.target == "pointwise":
+        apart = options.normalization == "separate"
+    borders = (0, labeled, len(target)) if apart else (0, len(target))
     total = confidence.new_zeros(())
     for start, end in pairwise(borders):
-        group_loss = sampled_ranking_loss(
-            confidence[start:end].flatten(),
-            target[start:end].flatten(),
-            pairs=options.pairs,
-            generator=generator,
+        group_loss = _term_loss(
+            confidence[start:end].flatten(), target[start:end].flatten(), options, generator
         )
         total = total + group_loss * ((end - start) / max(len(target), 1))
     return total
@@ -207,6 +229,19 @@ def _normalize_groups(target: Tensor, labeled: int, normalization: str) -> Tenso
     if normalization == "joint":
         return normalize(target)
     return torch.cat([normalize(target[:labeled]), normalize(target[labeled:])])
+
+
+def _term_loss(
+    confidence: Tensor, target: Tensor, options: RankingOptions, generator: torch.Generator
+) -> Tensor:
+    """Loss of (N,) pixels with a normalised target."""
+    match options.target:
+        case "ranking":
+            return sampled_ranking_loss(
+                confidence, target, pairs=options.pairs, generator=generator
+            )
+        case "pointwise":
+            return pointwise_loss(confidence, target)
 
 
 def _loss_of_pairs(confidence: Tensor, target: Tensor, first: Tensor, second: Tensor) -> Tensor:

@@ -18,6 +18,7 @@ from segconf.data.discovery import DEFAULT_FOLDERS
 from segconf.errors import TrainingError
 from segconf.files import replacing, write_text
 
+MEMBERS = "members"
 PACKAGES = ("torch", "segmentation-models-pytorch", "albumentations", "monai", "numpy", "pillow")
 
 
@@ -109,6 +110,19 @@ class RunFolder:
                 f"{self.split_file}: cannot be read ({error}). Put the file of the run back, or "
                 "start a new run."
             ) from error
+
+    def members(self, count: int) -> tuple["RunFolder", ...]:
+        """Runs of the networks of an ensemble, each complete in itself."""
+        return tuple(RunFolder(self.path / MEMBERS / str(number)) for number in range(count))
+
+    def has_begun(self) -> bool:
+        """Whether there is a run to continue; what a crash left of an earlier start is removed."""
+        written = (self.config_file, self.split_file, self.environment_file)
+        if all(file.is_file() for file in written):
+            return True
+        for file in (*written, *self.path.glob(".*.part")):
+            file.unlink(missing_ok=True)
+        return False
 
     def _check(self) -> None:
         missing = [file.name for file in (self.config_file, self.split_file) if not file.is_file()]

@@ -16,7 +16,7 @@ LAYERS = [
     {"images"},
     {"config"},
     {"data", "models"},
-    {"checkpoints"},
+    {"checkpoints", "snapshots"},
     {"runs"},
     {"overlays", "plots"},
     {"training", "review"},

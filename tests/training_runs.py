@@ -9,6 +9,7 @@ from safetensors import safe_open
 from torch import nn
 
 import segconf.training.run as trainer
+from segconf import checkpoints
 from segconf.config import load_config
 from segconf.history import committed_epochs
 from segconf.training import TrainingListener
@@ -63,6 +64,11 @@ def train_tiny(dataset, folder, *, resume=False, listener=None, network=TinyNetw
         )
     finally:
         trainer.build_model = original
+
+
+def use_tiny_network(monkeypatch):
+    """Let checkpoints of tiny runs be loaded as well."""
+    monkeypatch.setattr(checkpoints, "build_model", lambda _config, **_options: TinyNetwork())
 
 
 def contents(folder):

@@ -45,8 +45,8 @@ class LiveView(TrainingListener):
     """Bars for preparation, epochs and steps, and one line per epoch."""
 
     def __init__(self, progress: Progress) -> None:
-        """Draw into these bars; `folder` is that of the run once it has started."""
-        self.folder: Path | None = None
+        """Draw into these bars; `folders` are those of the runs that have started."""
+        self.folders: list[Path] = []
         self._progress = progress
         self._tasks: dict[str, TaskID] = {}
         self._epochs = 0
@@ -57,13 +57,17 @@ class LiveView(TrainingListener):
         if not self._progress.console.is_terminal and done == total:
             self._print(f"{label}: {total}")
 
+    def on_member(self, number: int, members: int) -> None:
+        """Say which network of an ensemble is next."""
+        self._print(f"member {number + 1} of {members}")
+
     def on_start(self, folder: Path, epoch: int, epochs: int) -> None:
         """Exchange the bars of the preparation for those of the training."""
         for task in self._tasks.values():
             self._progress.remove_task(task)
         self._tasks.clear()
         self._epochs = epochs
-        self.folder = folder
+        self.folders.append(folder)
         self._print(f"run folder: {folder}")
         self._show("epoch", epoch, epochs)
 

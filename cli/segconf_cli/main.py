@@ -18,6 +18,7 @@ from segconf_cli.history import history
 from segconf_cli.predict import predict
 from segconf_cli.review import review
 from segconf_cli.score import score
+from segconf_cli.surrogates import surrogates
 from segconf_cli.train import train
 
 app = typer.Typer(
@@ -60,6 +61,7 @@ app.command()(predict)
 app.command()(export)
 app.command()(review)
 app.command()(history)
+app.command()(surrogates)
 app.command()(doctor)
 
 

@@ -30,7 +30,8 @@ def train(
     method: Annotated[
         str | None,
         typer.Option(
-            help="softmax, crl, consistency, mcdropout or aleatoric.", show_default="consistency"
+            help="softmax, crl, consistency, aes, mcdropout, aleatoric or ensemble.",
+            show_default="consistency",
         ),
     ] = None,
     data: Annotated[
@@ -107,12 +108,12 @@ def train(
                 listener=listener,
             )
     except KeyboardInterrupt:
-        if listener.folder is not None:
+        if listener.folders:
             messages().print(f"continue with: segconf train --resume {folder}", highlight=False)
         raise
     finally:
-        if listener.folder is not None:
-            _draw_curves(RunFolder(listener.folder))
+        for run_folder in listener.folders:
+            _draw_curves(RunFolder(run_folder))
     _summarize(result, resolved)
 
 
@@ -132,18 +133,31 @@ def _handler() -> logging.Handler:
 
 
 def _summarize(result: TrainingResult, config: ExperimentConfig) -> None:
-    if result.best_epoch is None:
-        return
-    scores = result.summaries[result.best_epoch].selected
-    if scores is None:
-        return
+    if result.members:
+        results().print(f"Finished {len(result.members)} members of {config.training.method}:")
+    for number, run in enumerate(result.members or (result,)):
+        name = f"member {number + 1}" if result.members else config.training.method
+        results().print(_best_epoch(run, name), highlight=False)
+    if result.snapshot_files:
+        size = sum(file.stat().st_size for file in result.snapshot_files)
+        results().print(
+            f"Kept {len(result.snapshot_files)} snapshots, {size / 1e6:,.1f} MB.", highlight=False
+        )
     results().print(
-        f"Finished {len(result.summaries)} epochs of {config.training.method}; best epoch "
-        f"{result.best_epoch + 1}: validation mIoU {scores.miou:.3f}, "
-        f"AURC {1e3 * scores.aurc:.2f} (x 10^3), ECE {1e2 * scores.ece:.2f} (x 10^2).\n"
         f"Run folder: {result.folder}\n"
         "Next:\n"
         f"  segconf evaluate {result.folder}\n"
         f"  segconf predict IMAGES --out maps --checkpoint {result.folder}",
         highlight=False,
+    )
+
+
+def _best_epoch(run: TrainingResult, name: str) -> str:
+    epochs = f"Finished {len(run.summaries)} epochs of {name}"
+    scores = None if run.best_epoch is None else run.summaries[run.best_epoch].selected
+    if run.best_epoch is None or scores is None:
+        return f"{epochs}."
+    return (
+        f"{epochs}; best epoch {run.best_epoch + 1}: validation mIoU {scores.miou:.3f}, "
+        f"AURC {1e3 * scores.aurc:.2f} (x 10^3), ECE {1e2 * scores.ece:.2f} (x 10^2)."
     )

@@ -43,6 +43,8 @@ class DataConfig(Section):
     """How many training masks may be used; all of them when not given."""
     labeled_list: Path | None = None
     """Ids of the images whose masks may be used: .txt, .csv, .json or .npy."""
+    split_seed: NaturalNumber | None = None
+    """Decides which masks may be used; `training.seed` when not given."""
     validation_share: Share = 0.15
     """Part of a folder data set without `val/` that is kept for validation."""
     test_share: Share = 0.15
@@ -95,6 +97,9 @@ class ModelConfig(Section):
 class LossConfig(Section):
     """Weights of the ranking terms, and how pixels are paired."""
 
+    target: Literal["ranking", "pointwise"] = "ranking"
+    """Order confidence like correctness and consistency, or pull it to their values (L1)."""
+
     correctness_weight: Weight = 0.5
     consistency_weight: Weight = 0.15
     pairs: Literal["all"] | Count = 262_144
@@ -108,7 +113,9 @@ class LossConfig(Section):
 class TrainingConfig(Section):
     """Schedule of the run."""
 
-    method: Literal["softmax", "crl", "consistency", "mcdropout", "aleatoric"] = "consistency"
+    method: Literal[
+        "softmax", "crl", "consistency", "aes", "mcdropout", "aleatoric", "ensemble"
+    ] = "consistency"
     epochs: Count = 200
     batch_labeled: Count = 32
     batch_unlabeled: Count = 64
@@ -122,6 +129,13 @@ class TrainingConfig(Section):
     """Epochs before the ranking terms count."""
     average_decay: Share = 0.0
     """Decay of the moving average of the weights, evaluated beside the raw ones; 0 is off."""
+    snapshots: NaturalNumber | None = None
+    """Weights kept along the training, evenly spread; 30 for `aes`, none for other methods."""
+    snapshot_start: NaturalNumber = 0
+    """Epochs before the first snapshot may be taken."""
+    snapshot_precision: Literal["float16", "float32"] = "float16"
+    members: Count = 5
+    """Networks of an `ensemble`, with seeds counted up from `seed`."""
     accumulate: Count = 1
     """Parts into which a batch is cut, so that it fits the memory of a device."""
     validate_every: Count = 1
@@ -141,6 +155,19 @@ class TrainingConfig(Section):
     def uses_unlabeled(self) -> bool:
         """Whether consistency is ranked, which needs no masks: unlabeled images take part."""
         return self.method == "consistency"
+
+    @model_validator(mode="after")
+    def _room_for_snapshots(self) -> Self:
+        room = self.epochs - self.snapshot_start
+        wanted = self.snapshots or (1 if self.method == "aes" else 0)
+        if self.snapshots == 0 and self.method == "aes":
+            raise ValueError("the method aes averages snapshots: snapshots cannot be 0")
+        if wanted > room:
+            raise ValueError(
+                f"snapshots: {wanted} do not fit into the {max(room, 0)} epochs after "
+                "snapshot_start: keep fewer, or train longer"
+            )
+        return self
 
 
 class InferenceConfig(Section):

@@ -19,7 +19,7 @@ from segconf.images.types import ByteArray
 from segconf.inference.batches import BatchRunner
 from segconf.inference.calibration import Calibration, read_calibration
 from segconf.inference.grid import FULL_SCALE, Band, Maps, resized_bands
-from segconf.inference.methods import passes_of
+from segconf.inference.methods import passes_of, weight_files
 from segconf.inference.passes import batch_logits
 from segconf.inference.probabilities import FloatArray
 from segconf.inference.tiles import tiled_bands
@@ -83,9 +83,14 @@ class Model:
         return Scale(limits.threshold, limits.upper, limits.right_below, self.config.model.classes)
 
     def sha256(self) -> str:
-        """Hash of the weights file."""
-        with self.checkpoint.path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+        """Hash of the weights file; where a method uses several, of all their hashes."""
+        hashes = []
+        for path in (self.checkpoint.path, *weight_files(self.checkpoint)):
+            with path.open("rb") as file:
+                hashes.append(hashlib.file_digest(file, "sha256").hexdigest())
+        if len(hashes) == 1:
+            return hashes[0]
+        return hashlib.sha256("\n".join(hashes).encode()).hexdigest()
 
     def read(self, path: Path) -> Image:
         """Pixels of a file as this network takes them, at their native size."""

@@ -1,9 +1,9 @@
 """A job: decoding, network and encoding overlap, and no more images are held than fit.
 
-With an accelerator, or for tiles and volumes, the network runs in the calling thread on batches
-while other threads decode and encode. For pictures on a processor every thread takes an image from
-the file to the results, with a network of one thread: no processor waits for another, and the
-numbers do not depend on how many there are.
+With an accelerator, or for tiles, volumes and methods of several passes, the network runs in the
+calling thread on batches while other threads decode and encode. For pictures on a processor every
+thread takes an image from the file to the results, with a network of one thread: no processor waits
+for another, and the numbers do not depend on how many there are.
 """
 
 import logging
@@ -96,7 +96,13 @@ class Job:
 
     def _takes_images_alone(self, sources: Sequence[Source]) -> bool:
         pictures = all(image_suffix(source.path) not in NIFTI_SUFFIXES for source in sources)
-        return pictures and self._model.run.batch_size == 1 and not self._options.tile
+        # A network whose weights change between passes cannot be shared by threads.
+        return (
+            pictures
+            and self._model.run.batch_size == 1
+            and self._model.passes.count == 1
+            and not self._options.tile
+        )
 
     @contextmanager
     def _closing(self) -> Iterator[None]:

@@ -113,18 +113,23 @@ def newest_run(parent: Path = Path("runs")) -> Path:
             f"{parent.absolute()}: no finished run here. Train one with `segconf train`, or name "
             "a run folder or weights file with --checkpoint."
         )
-    return max(finished, key=lambda path: (path / "epochs.csv").stat().st_mtime_ns)
+    return max(finished, key=lambda run: max(f.stat().st_mtime_ns for f in _epoch_tables(run)))
 
 
 def _is_finished(run: Path) -> bool:
     from segconf.config import load_config
 
-    files = [run / name for name in ("best.safetensors", "epochs.csv", "config.yaml")]
-    if not all(file.is_file() for file in files):
+    tables, config = _epoch_tables(run), run / "config.yaml"
+    if not tables or not config.is_file() or not (run / "best.safetensors").is_file():
         return False
     try:
-        epochs = load_config(files[2]).training.epochs
-        lines = files[1].read_text(encoding="utf-8").splitlines()
+        epochs = load_config(config).training.epochs
+        lines = [table.read_text(encoding="utf-8").splitlines() for table in tables]
     except (OSError, DataError):
         return False
-    return len(lines) - 1 >= epochs
+    return all(len(table) - 1 >= epochs for table in lines)
+
+
+def _epoch_tables(run: Path) -> list[Path]:
+    """`epochs.csv` of a run, or those of the members of an ensemble."""
+    return [*run.glob("epochs.csv"), *run.glob("members/*/epochs.csv")]

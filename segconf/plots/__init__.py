@@ -3,6 +3,7 @@
 from segconf.plots.curves import comparison_plot, reliability_diagram, risk_coverage_plot
 from segconf.plots.examples import Example, example_figure
 from segconf.plots.history import history_picture
+from segconf.plots.surrogates import surrogate_curves
 from segconf.plots.training import training_curves
 
 __all__ = [
@@ -12,5 +13,6 @@ __all__ = [
     "history_picture",
     "reliability_diagram",
     "risk_coverage_plot",
+    "surrogate_curves",
     "training_curves",
 ]

@@ -8,6 +8,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
+from matplotlib.image import AxesImage
 from numpy.typing import NDArray
 
 from segconf.files import replacing
@@ -53,14 +54,14 @@ def example_figure(examples: Sequence[Example], path: Path) -> None:
         figure.savefig(temporary, format="png", dpi=110, pil_kwargs={"optimize": True})
 
 
-def _draw(example: Example, row: NDArray[np.object_]) -> object:
+def _draw(example: Example, row: NDArray[np.object_]) -> AxesImage:
     image, mask, confidence, errors = row
     _picture(image, example.image)
     image.contour(example.truth, [0.5], colors=TRUE, linewidths=1)
     _picture(mask, example.image)
     if example.prediction.any():
         mask.contour(example.prediction, [0.5], colors=PREDICTED, linewidths=1)
-    shown = confidence.imshow(example.confidence, cmap=COLOR_MAP, norm=Normalize(0.5, 1))
+    shown: AxesImage = confidence.imshow(example.confidence, cmap=COLOR_MAP, norm=Normalize(0.5, 1))
     marked = example.image // 2 + 100
     marked[example.prediction != example.truth] = WRONG
     _picture(errors, marked)

@@ -26,6 +26,7 @@ from segconf.errors import TrainingError
 from segconf.losses import LossTerms
 from segconf.models import encoder_normalization
 from segconf.runs import RunFolder
+from segconf.snapshots import snapshot_epochs, snapshot_file, write_snapshot
 from segconf.training.parallel import Ranks
 from segconf.training.state import TrainingState, save_state
 from segconf.training.steps import (
@@ -46,6 +47,9 @@ class TrainingListener:
 
     def on_prepare(self, label: str, done: int, total: int) -> None:
         """Called while images are decoded into the cache."""
+
+    def on_member(self, number: int, members: int) -> None:
+        """Called before the run of every network of an ensemble, numbered from 0."""
 
     def on_start(self, folder: Path, epoch: int, epochs: int) -> None:
         """Called before the first epoch of this process."""
@@ -118,10 +122,13 @@ class Loop:
         return summary
 
     def _write(self, state: TrainingState, epoch: int) -> None:
-        """The best weights, the state, and last the table: each file is complete or absent."""
+        """Snapshot, best weights, state, and last the table: each file is complete or absent."""
+        kept = (state.average.model if state.average is not None else state.model).state_dict()
+        if self.ranks.is_first and epoch + 1 in snapshot_epochs(self.config.training):
+            file = snapshot_file(self.run.path, epoch + 1)
+            write_snapshot(file, kept, self.config.training.snapshot_precision)
         if self.ranks.is_first and state.best_epoch == epoch:
-            kept = state.average.model if state.average is not None else state.model
-            save_checkpoint(self.run.best_file, kept.state_dict(), self.config)
+            save_checkpoint(self.run.best_file, kept, self.config)
         save_state(state, self.run, self.ranks)
         if self.ranks.is_first:
             write_epochs(self.run.epochs_file, state.summaries)

@@ -3,6 +3,7 @@
 from segconf.config import ExperimentConfig
 from segconf.errors import TrainingError
 from segconf.runs import RunData, RunFolder
+from segconf.snapshots import snapshot_epochs
 
 FREE = {"training.device", "training.workers"}
 """Settings that do not change the outcome."""
@@ -19,6 +20,13 @@ def check_same_run(run: RunFolder, config: ExperimentConfig, data: RunData) -> N
     if config.training.epochs < run.config().training.epochs:
         differences.append(
             f"training.epochs was {before['training.epochs']}, now {now['training.epochs']}"
+        )
+    taken = [
+        epoch for epoch in snapshot_epochs(config.training) if epoch <= run.config().training.epochs
+    ]
+    if tuple(taken) != snapshot_epochs(run.config().training):
+        differences.append(
+            "training.epochs decides when snapshots are taken, and they have been taken already"
         )
     old = run.data()
     for role in ("labeled", "unlabeled", "validation"):

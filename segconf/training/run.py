@@ -1,7 +1,7 @@
 """The training run, from the configuration to the run folder."""
 
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +25,9 @@ from segconf.errors import DataError, TrainingError
 from segconf.history import PredictionHistory
 from segconf.models import build_model
 from segconf.runs import RunData, RunFolder, existing_parent
+from segconf.snapshots import kept_snapshots, remove_later, snapshot_bytes
 from segconf.training.averaging import WeightAverage
+from segconf.training.ensemble import finish_ensemble, member_config, open_ensemble
 from segconf.training.events import open_events
 from segconf.training.loop import Loop, TrainingListener
 from segconf.training.parallel import Ranks, joined
@@ -44,6 +46,14 @@ class TrainingResult:
     folder: Path
     best_epoch: int | None
     summaries: tuple[EpochSummary, ...]
+    members: tuple["TrainingResult", ...] = ()
+    """Runs of the networks of an ensemble, which has no epochs of its own."""
+
+    @property
+    def snapshot_files(self) -> tuple[Path, ...]:
+        """Snapshots that were kept along the training."""
+        folders = [self.folder, *(member.folder for member in self.members)]
+        return tuple(file for folder in folders for file in kept_snapshots(folder).values())
 
 
 def train(
@@ -71,28 +81,68 @@ def train(
         # Without --out every process makes up a name: that of the first one counts.
         run = RunFolder(ranks.agree(folder))
         found, split = _find(config, dataset, data, ranks)
-        run_data = RunData.of(dataset, data, split)
+        job = _Job(run, found, split, RunData.of(dataset, data, split), device, ranks, listener)
         if resume:
-            check_same_run(run, config, run_data)
+            check_same_run(run, config, job.data)
         else:
             ranks.on_first(run.check_new)
-        generator = seed_everything(config.training.seed, device)
-        model = build_model(config.model, method=config.training.method)
-        model = model.to(device).to(memory_format=torch.channels_last)
-        cache = PixelCache(found.root, Grid.of(config), on_progress=listener.on_prepare)
-        # The first rank decodes; the others find its arrays.
-        ranks.on_first(lambda: prepare_training(cache, split, problems=found.problems))
-        pixels = prepare_training(cache, split, problems=found.problems).restricted(
-            ranks.own(len(split.labeled) + len(split.unlabeled)),
-            use_unlabeled=config.training.uses_unlabeled,
-        )
-        state = _initial_state(config, ranks.synchronized(model), pixels, generator)
-        if resume:
-            ranks.on_first(lambda: run.extend(config))
-            restore_state(state, run, ranks, epochs=config.training.epochs)
-        else:
-            ranks.on_first(lambda: _create(run, config, run_data, state))
-        return _run_epochs(state, Loop(config, pixels, run, device, ranks, listener))
+        if config.training.method == "ensemble":
+            return _train_members(config, job, resume=resume)
+        return _train_run(config, job, resume=resume)
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """Where a run goes, what it reads, and where and for whom it is done."""
+
+    run: RunFolder
+    found: CaseSet
+    split: Split
+    data: RunData
+    device: torch.device
+    ranks: Ranks
+    listener: TrainingListener
+    runs: int = 1
+    """Runs for which the disk must have space: this one and those that follow."""
+
+
+def _train_run(config: ExperimentConfig, job: _Job, *, resume: bool) -> TrainingResult:
+    run, ranks, split, problems = job.run, job.ranks, job.split, job.found.problems
+    generator = seed_everything(config.training.seed, job.device)
+    model = build_model(config.model, method=config.training.method)
+    model = model.to(job.device).to(memory_format=torch.channels_last)
+    cache = PixelCache(job.found.root, Grid.of(config), on_progress=job.listener.on_prepare)
+    # The first rank decodes; the others find its arrays.
+    ranks.on_first(lambda: prepare_training(cache, split, problems=problems))
+    pixels = prepare_training(cache, split, problems=problems).restricted(
+        ranks.own(len(split.labeled) + len(split.unlabeled)),
+        use_unlabeled=config.training.uses_unlabeled,
+    )
+    state = _initial_state(config, ranks.synchronized(model), pixels, generator)
+    if resume:
+        ranks.on_first(lambda: run.extend(config))
+        restore_state(state, run, ranks, epochs=config.training.epochs)
+        ranks.on_first(lambda: remove_later(run.path, state.epoch))
+    else:
+        ranks.on_first(lambda: _create(config, job, state))
+    return _run_epochs(state, Loop(config, pixels, run, job.device, ranks, job.listener))
+
+
+def _train_members(config: ExperimentConfig, job: _Job, *, resume: bool) -> TrainingResult:
+    """Train the networks of an ensemble one after another, on the same images."""
+    if resume:
+        job.ranks.on_first(lambda: open_ensemble(job.run, config))
+    else:
+        job.ranks.on_first(lambda: job.run.create(config, job.data, job.device))
+    results = []
+    for number, member in enumerate(job.run.members(config.training.members)):
+        started = job.ranks.agree(member.has_begun())
+        if job.ranks.is_first:
+            job.listener.on_member(number, config.training.members)
+        own = replace(job, run=member, runs=config.training.members - number)
+        results.append(_train_run(member_config(config, number), own, resume=started))
+    job.ranks.on_first(lambda: finish_ensemble(job.run, config))
+    return TrainingResult(job.run.path, None, (), tuple(results))
 
 
 def _run_epochs(state: TrainingState, loop: Loop) -> TrainingResult:
@@ -118,7 +168,7 @@ def _find(
         found,
         labeled=options.labeled,
         labeled_list=options.labeled_list,
-        seed=config.training.seed,
+        seed=config.training.seed if options.split_seed is None else options.split_seed,
     )
     if not split.validation:
         raise_problems(found.problems, found.root)  # they may be why there is none
@@ -163,17 +213,19 @@ def build_optimizer(model: nn.Module, learning_rate: float) -> torch.optim.Optim
     return torch.optim.Adam(model.parameters(), lr=learning_rate, fused=fused)
 
 
-def _create(run: RunFolder, config: ExperimentConfig, data: RunData, state: TrainingState) -> None:
+def _create(config: ExperimentConfig, job: _Job, state: TrainingState) -> None:
     """Make the folder of a new run, if its checkpoints will fit on the disk."""
+    run = job.run
     weights = sum(parameter.nbytes for parameter in state.model.parameters())
     # Two checkpoints and one being written, each weights, their average and two Adam moments; the
     # best weights and those being written; three generations of the history and a fourth.
     needed = 3 * 4 * weights + 2 * weights + SPARE_BYTES
     needed += 4 * state.history.nbytes if state.history is not None else 0
+    needed = (needed + snapshot_bytes(weights, config.training)) * job.runs
     free = shutil.disk_usage(existing_parent(run.path)).free
     if free < needed:
         raise TrainingError(
             f"{run.path}: the run needs about {needed / 1e9:.1f} GB on the disk, "
             f"{free / 1e9:.1f} GB are free. Free some space, or choose another folder with --out."
         )
-    run.create(config, data, next(state.model.parameters()).device)
+    run.create(config, job.data, job.device)

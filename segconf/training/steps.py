@@ -46,7 +46,7 @@ class StepOptions:
         return cls(
             correctness_weight=loss.correctness_weight if uses_history else 0.0,
             consistency_weight=loss.consistency_weight if training.uses_unlabeled else 0.0,
-            ranking=RankingOptions(loss.normalization, loss.pair_scope, loss.pairs),
+            ranking=RankingOptions(loss.normalization, loss.pair_scope, loss.pairs, loss.target),
             record=uses_history
             and training.history == "online"
             and epoch >= training.history_start,
@@ -227,7 +227,7 @@ def _ranking_terms(
         labeled_confidence,
         ranks.gather(history.correctness(step.labeled.cases).to(device)),
         ranks.gather(step.labeled.masks.to(device)),
-        pairs=options.ranking.pairs,
+        options=options.ranking,
         generator=context.generator,
     )
     if options.consistency_weight == 0:

@@ -18,6 +18,8 @@ from segconf.losses import (
 )
 from tests.references import ranking as slow
 
+ALL_PAIRS = RankingOptions(pairs="all")
+
 
 @pytest.fixture
 def generator():
@@ -170,7 +172,7 @@ def test_correctness_term_normalises_and_ignores(generator):
     correctness = torch.tensor([[[0.5, 0.75], [0.0, 0.75]]])
     masks = torch.tensor([[[1, 0], [IGNORE, 0]]])
 
-    loss = correctness_term(confidence, correctness, masks, pairs="all", generator=generator)
+    loss = correctness_term(confidence, correctness, masks, options=ALL_PAIRS, generator=generator)
     loss.backward()
 
     # Without the ignored pixel 0.5 and 0.75 become 0 and 1; along the cycle of three pixels:
@@ -184,7 +186,7 @@ def test_correctness_term_without_ignored_pixels_equals_the_slow_loop(generator)
     correctness = 0.4 + correctness / 3
     state = generator.get_state()
     masks = torch.ones(3, 4, 5, dtype=torch.uint8)
-    loss = correctness_term(confidence, correctness, masks, pairs="all", generator=generator)
+    loss = correctness_term(confidence, correctness, masks, options=ALL_PAIRS, generator=generator)
     target = slow.normalize(correctness.flatten().tolist())
     generator.set_state(state)
     expected = expected_cycle_loss(confidence.flatten().tolist(), target, generator)
@@ -195,7 +197,7 @@ def test_correctness_of_nothing_but_ignored_pixels_costs_nothing(generator):
     confidence = torch.rand(1, 2, 2, requires_grad=True)
     masks = torch.full((1, 2, 2), IGNORE)
     loss = correctness_term(
-        confidence, torch.rand(1, 2, 2), masks, pairs="all", generator=generator
+        confidence, torch.rand(1, 2, 2), masks, options=ALL_PAIRS, generator=generator
     )
     loss.backward()
     assert loss.item() == 0

@@ -1,0 +1,78 @@
+"""`segconf surrogates`: what could stand for confidence, measured along a training."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from segconf_cli.display import counting, messages, results
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from segconf.evaluation.surrogates import RunSurrogates
+
+
+def surrogates(
+    runs: Annotated[list[Path], typer.Argument(help="Run folders that kept snapshots.")],
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder for surrogates.csv, .md and .png.",
+            show_default="evaluation/surrogates of the first run",
+        ),
+    ] = None,
+    data: Annotated[
+        Path | None, typer.Option(help="Folder of the data set.", show_default="that of the run")
+    ] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps.")] = "auto",
+) -> None:
+    """Rank training pixels by consistency, correctness and others, snapshot by snapshot.
+
+    Example: segconf surrogates runs/isic-softmax-250-seed0 runs/isic-consistency-250-seed0
+    """
+    from segconf.errors import SegconfError
+    from segconf.evaluation.surrogate_tables import write_surrogates
+    from segconf.evaluation.surrogates import evaluate_surrogates
+
+    found = []
+    for run in runs:
+        with counting() as progress:
+            found.append(evaluate_surrogates(run, data=data, device=device, on_progress=progress))
+    folder = out or runs[0] / "evaluation/surrogates"
+    try:
+        write_surrogates(found, folder)
+    except OSError as error:
+        raise SegconfError(
+            f"{folder}: cannot be written ({error.strerror or error}). Choose another --out."
+        ) from error
+    _show(found)
+    messages().print(f"Table, curves and numbers: {folder}", highlight=False, markup=False)
+
+
+def _show(found: Sequence[RunSurrogates]) -> None:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    from segconf.evaluation.surrogate_tables import gap_columns, gap_rows
+    from segconf.evaluation.surrogates import SURROGATES
+    from segconf.evaluation.tables import heading, scaled
+
+    for run in found:
+        table = Table(box=SIMPLE_HEAD, title_justify="left")
+        table.title = f"{run.run.name}: {run.images} training images"
+        table.add_column(f"epoch, {heading('aurc')}", justify="right")
+        for name in SURROGATES:
+            table.add_column(name, justify="right")
+        for scores in run.scores:
+            values = [scaled(scores.aurc[name], "aurc") for name in SURROGATES]
+            table.add_row(str(scores.epoch), *values)
+        results().print(table)
+    gaps = Table(box=SIMPLE_HEAD, title="softmax against consistency", title_justify="left")
+    for number, title in enumerate(gap_columns()):
+        gaps.add_column(title.replace(" ", "\n"), justify="right" if number > 1 else "left")
+    for row in gap_rows(found):
+        gaps.add_row(*row)
+    results().print(gaps)

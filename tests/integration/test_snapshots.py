@@ -1,0 +1,179 @@
+"""Training that keeps snapshots: the method aes, and any other that is asked to."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from segconf.checkpoints import save_checkpoint
+from segconf.errors import CheckpointError, TrainingError
+from segconf.evaluation import EvaluationOptions, evaluate
+from segconf.inference import load_model, newest_run
+from segconf.snapshots import kept_snapshots
+from tests.tiny_models import disc
+from tests.training_runs import (
+    Interrupter,
+    contents,
+    differences,
+    settings,
+    train_tiny,
+    use_tiny_network,
+)
+
+
+def snapshots(run):
+    return {
+        f"{epoch} {name}": value
+        for epoch, file in kept_snapshots(run).items()
+        for name, value in load_file(file).items()
+    }
+
+
+def test_aes_trains_like_softmax(folder_dataset, tmp_path):
+    train_tiny(folder_dataset, tmp_path / "softmax", training__method="softmax")
+    train_tiny(folder_dataset, tmp_path / "aes", training__method="aes")
+    one, other = contents(tmp_path / "softmax"), contents(tmp_path / "aes")
+    assert differences(one, other) == []
+    assert list(kept_snapshots(tmp_path / "aes")) == [1, 2, 3, 4]
+    assert not (tmp_path / "softmax/snapshots").exists()
+
+
+def test_a_snapshot_holds_the_weights_that_are_evaluated(folder_dataset, tmp_path):
+    changes = {"training__snapshots": 2, "training__snapshot_precision": "float32"}
+    train_tiny(folder_dataset, tmp_path / "run", **changes)
+    state = torch.load(tmp_path / "run/last.ckpt", weights_only=True)
+    last = load_file(tmp_path / "run/snapshots/epoch-0004.safetensors")
+    assert differences(last, dict(state["average"])) == []  # the moving average, as in best
+    assert list(kept_snapshots(tmp_path / "run")) == [2, 4]
+
+
+@pytest.mark.parametrize(("epoch", "step"), [(0, 1), (2, 2), (3, 1)])
+def test_an_interrupted_run_has_the_same_snapshots(folder_dataset, tmp_path, epoch, step):
+    changes = {"training__snapshots": 3}
+    train_tiny(folder_dataset, tmp_path / "reference", **changes)
+    run = tmp_path / "run"
+    with pytest.raises(KeyboardInterrupt):
+        train_tiny(folder_dataset, run, listener=Interrupter(epoch, step), **changes)
+    train_tiny(folder_dataset, run, resume=True, **changes)
+    assert differences(contents(tmp_path / "reference"), contents(run)) == []
+    expected = snapshots(tmp_path / "reference")
+    assert {name.split()[0] for name in expected} == {"2", "3", "4"}
+    assert differences(expected, snapshots(run)) == []
+
+
+def test_a_fallback_takes_later_snapshots_back(folder_dataset, tmp_path):
+    changes = {"training__snapshots": 4}
+    train_tiny(folder_dataset, tmp_path / "reference", **changes)
+    run = tmp_path / "run"
+    with pytest.raises(KeyboardInterrupt):
+        train_tiny(folder_dataset, run, listener=Interrupter(3, 1), **changes)
+    (run / "last.ckpt").write_bytes(b"damaged")  # of epoch 3: continue after epoch 2
+    (run / "snapshots/epoch-0003.safetensors").write_bytes(b"of a lost future")
+    # Stopped at once: what is on the disk now belongs to the two epochs that count.
+    with pytest.raises(KeyboardInterrupt):
+        train_tiny(folder_dataset, run, listener=Interrupter(2, 1), resume=True, **changes)
+    assert list(kept_snapshots(run)) == [1, 2]
+    train_tiny(folder_dataset, run, resume=True, **changes)
+    assert differences(snapshots(tmp_path / "reference"), snapshots(run)) == []
+
+
+def test_more_epochs_would_move_the_snapshots(folder_dataset, tmp_path):
+    train_tiny(folder_dataset, tmp_path / "run", training__snapshots=2)
+    with pytest.raises(TrainingError, match="decides when snapshots are taken"):
+        train_tiny(
+            folder_dataset,
+            tmp_path / "run",
+            resume=True,
+            training__snapshots=2,
+            training__epochs=6,
+        )
+
+
+def test_snapshots_count_in_the_space_on_the_disk(folder_dataset, tmp_path, monkeypatch):
+    # The tiny network needs little more than the 50 MB that are always spared.
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _path: usage._replace(free=50_100_000))
+    train_tiny(folder_dataset, tmp_path / "few", training__method="softmax")
+    changes = {"training__epochs": 400, "training__snapshots": 400}
+    with pytest.raises(TrainingError, match="on the disk"):
+        train_tiny(folder_dataset, tmp_path / "many", training__method="softmax", **changes)
+
+
+@pytest.fixture
+def run(folder_dataset, tmp_path, monkeypatch):
+    """A finished aes run of a network small enough to be trained in a moment."""
+    use_tiny_network(monkeypatch)
+    train_tiny(folder_dataset, tmp_path / "runs/aes", training__method="aes", training__epochs=3)
+    return tmp_path / "runs/aes"
+
+
+def pixels():
+    return disc(32, 32)[None]  # (1, h, w, C)
+
+
+def softmax(logits):
+    weights = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return weights / weights.sum(axis=1, keepdims=True)
+
+
+def single(run, epoch, folder):
+    """Probabilities of one snapshot as a softmax model of its own."""
+    config = settings(training__method="softmax")
+    values = {
+        name: value.float() if value.is_floating_point() else value
+        for name, value in load_file(kept_snapshots(run)[epoch]).items()
+    }
+    save_checkpoint(folder / f"{epoch}.safetensors", values, config)
+    return softmax(load_model(folder / f"{epoch}.safetensors").grid_logits(pixels()))
+
+
+def test_probabilities_are_the_mean_of_all_snapshots(run, tmp_path):
+    each = [single(run, epoch, tmp_path) for epoch in (1, 2, 3)]
+    found = softmax(load_model(run).grid_logits(pixels()))
+    np.testing.assert_allclose(found, np.mean(each, axis=0), rtol=1e-5, atol=1e-7)
+    assert np.abs(each[0] - each[2]).max() > 1e-3  # they differ, so the mean says something
+
+
+def test_one_snapshot_is_softmax(folder_dataset, tmp_path, monkeypatch):
+    use_tiny_network(monkeypatch)
+    changes = {"training__method": "aes", "training__snapshots": 1}
+    train_tiny(folder_dataset, tmp_path / "run", **changes)
+    found = softmax(load_model(tmp_path / "run").grid_logits(pixels()))
+    expected = single(tmp_path / "run", 4, tmp_path)
+    np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-8)
+
+
+def test_using_a_model_leaves_its_own_weights_alone(run):
+    model = load_model(run)
+    before = {name: value.clone() for name, value in model.checkpoint.model.state_dict().items()}
+    model.grid_logits(pixels())
+    assert differences(before, dict(model.checkpoint.model.state_dict())) == []
+
+
+def test_the_hash_covers_the_snapshots(run):
+    before = load_model(run).sha256()
+    shutil.copy(kept_snapshots(run)[1], kept_snapshots(run)[3])
+    assert load_model(run).sha256() != before
+
+
+def test_missing_snapshots_are_noticed(run, tmp_path, caplog):
+    shutil.copy(run / "best.safetensors", tmp_path / "alone.safetensors")
+    with pytest.raises(CheckpointError, match="complete run folder"):
+        load_model(tmp_path / "alone.safetensors")
+    kept_snapshots(run)[3].unlink()
+    assert load_model(run).passes.count == 2
+    assert "averaging 2 of 3 snapshots" in caplog.text
+    kept_snapshots(run)[1].unlink()
+    with pytest.raises(CheckpointError, match="that of epoch 1 is not in snapshots/"):
+        load_model(run)
+
+
+def test_evaluated_like_any_other_run(run):
+    assert newest_run(run.parent) == run
+    evaluation = evaluate(run, EvaluationOptions("test", device="cpu"))
+    content = json.loads((run / "evaluation/test/metrics.json").read_text())
+    assert content["method"] == "aes"
+    assert 0 < evaluation.report.metrics["all"]["strict"]["aurc"] < 1
