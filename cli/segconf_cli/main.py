@@ -7,6 +7,7 @@ import typer
 
 from segconf import __version__
 from segconf.errors import SegconfError
+from segconf_cli.calibrate import calibrate
 from segconf_cli.compare import compare
 from segconf_cli.data import data
 from segconf_cli.demo import demo
@@ -53,6 +54,7 @@ app.command()(demo)
 app.command()(data)
 app.command()(train)
 app.command()(evaluate)
+app.command()(calibrate)
 app.command()(score)
 app.command()(compare)
 app.command()(predict)
