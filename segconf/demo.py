@@ -8,7 +8,8 @@ from pathlib import Path
 from segconf.config import ExperimentConfig, load_config
 from segconf.data.demo import DemoParameters, write_demo_dataset
 from segconf.evaluation import EvaluationOptions, evaluate
-from segconf.evaluation.comparing import Comparison, compare, write_comparison
+from segconf.evaluation.comparing import Comparison, compare
+from segconf.evaluation.rendering import write_comparison
 from segconf.inference import find_images, load_model, predict
 from segconf.plots import training_curves
 from segconf.training import TrainingListener, train

@@ -14,6 +14,7 @@ from torch import Tensor
 from segconf.data import Case, Grid, PixelCache
 from segconf.devices import resolve_device
 from segconf.evaluation.cases import CHALLENGE_LIMIT, Judge, Tolerances
+from segconf.evaluation.costs import training_seconds
 from segconf.evaluation.finding import masked_cases
 from segconf.evaluation.report import EvaluationReport, build_report, write_report
 from segconf.evaluation.threshold import Threshold, fit_threshold
@@ -163,7 +164,10 @@ def _about(run: RunFolder, model: Model, options: EvaluationOptions) -> dict[str
         "dataset": used.dataset,
         "split": options.split,
         "grid": "native" if options.native else f"{height} x {width}",
-        "temperature": model.checkpoint.temperature,
+        "temperature": model.temperature,
+        "training_seconds": training_seconds(run.path),
+        "inference_passes": model.passes.count,
+        "inference_seconds_per_image": model.run.seconds_per_image,
         "protocol": "strict",
         "boundary_band_pixels": options.tolerances.boundary,
         "surface_tolerance_pixels": options.tolerances.surface,
