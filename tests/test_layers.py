@@ -21,7 +21,7 @@ LAYERS = [
     {"training", "review"},
     {"inference"},
     {"evaluation"},
-    {"demo"},
+    {"benchmark", "demo"},
 ]
 """From the bottom up: a module may import those below its own layer."""
 

@@ -7,6 +7,7 @@ import typer
 
 from segconf import __version__
 from segconf.errors import SegconfError
+from segconf_cli.benchmark import benchmark
 from segconf_cli.calibrate import calibrate
 from segconf_cli.compare import compare
 from segconf_cli.data import data
@@ -57,6 +58,7 @@ app.command()(evaluate)
 app.command()(calibrate)
 app.command()(score)
 app.command()(compare)
+app.command()(benchmark)
 app.command()(predict)
 app.command()(export)
 app.command()(review)
