@@ -42,11 +42,24 @@ def save_checkpoint(
         "temperature": repr(temperature),
     }
     tensors = {name: value.detach().cpu().contiguous() for name, value in weights.items()}
-    with replacing(path) as temporary:
-        try:
-            save_file(tensors, temporary, metadata=metadata)
-        except SafetensorError as error:
-            raise OSError(f"{path.name}: {error}") from error
+    _write(path, tensors, metadata)
+
+
+def store_temperature(run_path: Path, temperature: float) -> None:
+    """Exchange the temperature of a run, or of a weights file; its weights stay as they are.
+
+    Raises:
+        CheckpointError: when there is no such file, or it cannot be read or written.
+    """
+    file = _weights_file(run_path)
+    tensors, metadata = _read(file)
+    try:
+        _write(file, tensors, metadata | {"temperature": repr(temperature)})
+    except OSError as error:
+        raise CheckpointError(
+            f"{file}: cannot be written ({error.strerror or error}). Make its folder writable, and "
+            "free some space."
+        ) from error
 
 
 def load_checkpoint(path: Path, *, device: torch.device | None = None) -> Checkpoint:
@@ -55,23 +68,8 @@ def load_checkpoint(path: Path, *, device: torch.device | None = None) -> Checkp
     Raises:
         CheckpointError: when there is no such file, or it is not one that segconf wrote.
     """
-    file = path / BEST if path.is_dir() else path
-    if not file.is_file() and (file.parent / "members").is_dir():
-        raise CheckpointError(
-            f"{file.parent}: not all members of this ensemble are trained yet. Go on with: "
-            f"segconf train --resume {file.parent}"
-        )
-    if not file.is_file():
-        raise CheckpointError(
-            f"{file}: no such file. Give a run folder in which a training has finished an epoch, "
-            "or its weights file."
-        )
-    try:
-        with safe_open(file, framework="pt") as content:
-            metadata = content.metadata() or {}
-            weights = {name: content.get_tensor(name) for name in content.keys()}  # noqa: SIM118
-    except (OSError, SafetensorError) as error:
-        raise CheckpointError(f"{file}: not a readable safetensors file ({error}).") from error
+    file = _weights_file(path)
+    weights, metadata = _read(file)
     try:
         config = ExperimentConfig.model_validate(json.loads(metadata["config"]))
         temperature = float(metadata["temperature"])
@@ -90,3 +88,37 @@ def load_checkpoint(path: Path, *, device: torch.device | None = None) -> Checkp
         ) from error
     model = model.to(device or torch.device("cpu")).eval()
     return Checkpoint(file, model, config, temperature)
+
+
+def _weights_file(path: Path) -> Path:
+    file = path / BEST if path.is_dir() else path
+    if not file.is_file() and (file.parent / "members").is_dir():
+        raise CheckpointError(
+            f"{file.parent}: not all members of this ensemble are trained yet. Go on with: "
+            f"segconf train --resume {file.parent}"
+        )
+    if not file.is_file():
+        raise CheckpointError(
+            f"{file}: no such file. Give a run folder in which a training has finished an epoch, "
+            "or its weights file."
+        )
+    return file
+
+
+def _read(file: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Weights and metadata."""
+    try:
+        with safe_open(file, framework="pt") as content:
+            metadata = content.metadata() or {}
+            weights = {name: content.get_tensor(name) for name in content.keys()}  # noqa: SIM118
+    except (OSError, SafetensorError) as error:
+        raise CheckpointError(f"{file}: not a readable safetensors file ({error}).") from error
+    return weights, metadata
+
+
+def _write(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str]) -> None:
+    with replacing(path) as temporary:
+        try:
+            save_file(tensors, temporary, metadata=metadata)
+        except SafetensorError as error:
+            raise OSError(f"{path.name}: {error}") from error

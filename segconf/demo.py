@@ -9,7 +9,8 @@ from segconf.config import ExperimentConfig, load_config
 from segconf.data import find_cases
 from segconf.data.demo import DemoParameters, write_demo_dataset
 from segconf.evaluation import EvaluationOptions, evaluate
-from segconf.evaluation.comparing import Comparison, compare, write_comparison
+from segconf.evaluation.comparing import Comparison, compare
+from segconf.evaluation.rendering import write_comparison
 from segconf.images import read_confidence, read_image, read_mask
 from segconf.inference import find_images, load_model, predict
 from segconf.metrics import dice

@@ -22,7 +22,7 @@ LAYERS = [
     {"training", "review"},
     {"inference"},
     {"evaluation"},
-    {"demo", "doctor"},
+    {"benchmark", "demo", "doctor"},
 ]
 """From the bottom up: a module may import those below its own layer."""
 

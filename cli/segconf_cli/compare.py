@@ -31,7 +31,7 @@ def compare(
     Example: segconf compare runs/* --paper 250 --out comparison
     """
     from segconf.evaluation.comparing import compare as put_together
-    from segconf.evaluation.comparing import write_comparison
+    from segconf.evaluation.rendering import write_comparison
 
     comparison = put_together(runs, split=split, baseline=baseline, paper=paper)
     show_comparison(comparison)
@@ -45,18 +45,22 @@ def show_comparison(comparison: Comparison) -> None:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    from segconf.evaluation.comparing import cell, difference_cell, is_best
+    from segconf.evaluation.costs import COSTS, cost_cell
+    from segconf.evaluation.rendering import cell, difference_cell, is_best
     from segconf.evaluation.tables import PAPER_COLUMNS, TITLES, heading
 
     table = Table(title=f"{comparison.split} images", title_justify="left", box=SIMPLE_HEAD)
     table.add_column("")
     for metric in PAPER_COLUMNS:
         table.add_column(heading(metric).replace(" ", "\n"), justify="right")
+    for name in comparison.costs:
+        table.add_column(COSTS[name].title.replace(" ", "\n"), justify="right")
     for row in comparison.rows:
         cells = [
             f"[bold]{cell(row, m)}[/bold]" if is_best(comparison, row, m) else cell(row, m)
             for m in PAPER_COLUMNS
         ]
+        cells += [cost_cell(row.costs, name) for name in comparison.costs]
         table.add_row(row.name, *cells, style="dim" if row.is_published else "")
     results().print(table)
     results().print(

@@ -7,6 +7,8 @@ import typer
 
 from segconf import __version__
 from segconf.errors import SegconfError
+from segconf_cli.benchmark import benchmark
+from segconf_cli.calibrate import calibrate
 from segconf_cli.compare import compare
 from segconf_cli.data import data
 from segconf_cli.demo import demo
@@ -55,8 +57,10 @@ app.command()(demo)
 app.command()(data)
 app.command()(train)
 app.command()(evaluate)
+app.command()(calibrate)
 app.command()(score)
 app.command()(compare)
+app.command()(benchmark)
 app.command()(predict)
 app.command()(export)
 app.command()(review)

@@ -42,13 +42,15 @@ _Loader.add_implicit_resolver(
 def load_config(
     path: Path | None = None,
     *,
+    layers: Mapping[str, Mapping[str, object]] | None = None,
     overrides: Sequence[str] = (),
     flags: Mapping[str, object] | None = None,
 ) -> ExperimentConfig:
-    """Resolve a configuration; later sources win: defaults, file, overrides, flags.
+    """Resolve a configuration; later sources win: defaults, file, layers, overrides, flags.
 
     Args:
         path: YAML file; only defaults when not given.
+        layers: `{"section.key": value}` by where it was given, such as the file of a protocol.
         overrides: `section.key=value`, the value written as in YAML.
         flags: `{"section.key": value}` of the command line; a flag that is None was not given.
 
@@ -59,8 +61,12 @@ def load_config(
     sources: dict[str, str] = {}
     values: dict[str, Any] = {}
     if path is not None:
-        values = _read_yaml(path)
+        values = read_yaml(path)
         sources = {key: str(path) for key in _flatten(values)}
+    for origin, layer in (layers or {}).items():
+        for key, value in layer.items():
+            _assign(values, key, value)
+            sources[key] = origin
     for override in overrides:
         key, separator, text = override.partition("=")
         if not separator:
@@ -92,11 +98,16 @@ def save_config(config: ExperimentConfig, path: Path) -> None:
     path.write_text(text, encoding="utf-8")
 
 
-def _read_yaml(path: Path) -> dict[str, Any]:
+def read_yaml(path: Path) -> dict[str, Any]:
+    """Content of a file; an empty one holds nothing.
+
+    Raises:
+        ConfigError: when it cannot be read, or is not a mapping.
+    """
     try:
         content = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)  # noqa: S506
     except FileNotFoundError:
-        raise ConfigError(f"{path}: no such file. Give --config an existing YAML file.") from None
+        raise ConfigError(f"{path}: no such file. Give an existing YAML file.") from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: cannot be read ({error}).") from None
     except yaml.YAMLError as error:

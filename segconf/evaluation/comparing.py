@@ -1,36 +1,29 @@
 """Runs side by side: the table of the paper, and differences that are paired by image."""
 
-import csv
-import io
 import json
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from segconf.errors import CheckpointError, ConfigError
+from segconf.evaluation.costs import COSTS, mean_costs
 from segconf.evaluation.report import SUMMARIES, load_curves, load_summaries
 from segconf.evaluation.tables import (
     EXPONENTS,
     HIGHER_IS_BETTER,
     PAPER_COLUMNS,
     PUBLISHED,
-    TITLES,
-    heading,
-    scaled,
 )
-from segconf.files import write_text
 from segconf.metrics import (
     ImageSummary,
     ReliabilityCurve,
     RiskCoverageCurve,
     bootstrap_differences,
 )
-from segconf.plots import comparison_plot
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +40,8 @@ class Evaluated:
     @property
     def group(self) -> str:
         """Method and number of labels: runs of a group differ by their seed."""
-        return f"{self.about['method']} ({self.about['labeled']} labels)"
+        calibrated = " + temperature" if self.about.get("temperature", 1) != 1 else ""
+        return f"{self.about['method']}{calibrated} ({self.about['labeled']} labels)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +53,7 @@ class Row:
     values: Mapping[str, float]  # mean over the runs, raw
     spread: Mapping[str, float]  # standard deviation over the runs; empty for a single one
     difference: Mapping[str, tuple[float, float]]  # 95% interval of row minus baseline
+    costs: Mapping[str, float]  # mean over the runs of what is known, see `COSTS`
 
     @property
     def is_published(self) -> bool:
@@ -73,6 +68,11 @@ class Comparison:
     rows: tuple[Row, ...]
     baseline: str
     split: str
+
+    @property
+    def costs(self) -> tuple[str, ...]:
+        """Costs that are known of a row at least, in the order of their columns."""
+        return tuple(name for name in COSTS if any(name in row.costs for row in self.rows))
 
     def best(self, metric: str) -> float:
         """The best of our rows."""
@@ -96,6 +96,17 @@ def compare(
         paper: number of labels whose published numbers are added.
     """
     evaluated = [read_evaluation(path, split) for path in runs]
+    return compare_evaluated(evaluated, split=split, baseline=baseline, paper=paper)
+
+
+def compare_evaluated(
+    evaluated: Sequence[Evaluated],
+    *,
+    split: str,
+    baseline: str | None = None,
+    paper: int | None = None,
+) -> Comparison:
+    """Put evaluations that were read before into one table; see `compare`."""
     _check_same_images(evaluated)
     groups: dict[str, list[Evaluated]] = {}
     for run in evaluated:
@@ -166,111 +177,11 @@ def _row(name: str, members: Sequence[Evaluated], baseline: Sequence[Evaluated])
             [list(run.summaries.values()) for run in baseline],
             torch.Generator().manual_seed(0),
         )
-    return Row(name, tuple(members), values, spread, difference)
+    costs = mean_costs([run.about for run in members])
+    return Row(name, tuple(members), values, spread, difference, costs)
 
 
 def _published(method: str, labels: int) -> Row:
     numbers = dict(zip(PAPER_COLUMNS, PUBLISHED[labels][method], strict=True))
     values = {metric: value / 10 ** EXPONENTS[metric] for metric, value in numbers.items()}
-    return Row(f"{method} ({labels} labels, published)", (), values, {}, {})
-
-
-def cell(row: Row, metric: str) -> str:
-    """Mean and, over several seeds, standard deviation."""
-    text = scaled(row.values[metric], metric)
-    return f"{text} ± {scaled(row.spread[metric], metric)}" if row.spread else text
-
-
-def is_best(comparison: Comparison, row: Row, metric: str) -> bool:
-    """Whether a cell shows the best of our values, as far as the table's digits go."""
-    if row.is_published:
-        return False
-    return scaled(row.values[metric], metric) == scaled(comparison.best(metric), metric)
-
-
-def difference_cell(row: Row, metric: str) -> str:
-    """Interval of the difference to the baseline."""
-    if metric not in row.difference:
-        return ""
-    low, high = (scaled(value, metric) for value in row.difference[metric])
-    return f"{low} to {high}"
-
-
-def as_markdown(comparison: Comparison) -> str:
-    """The table, and below it the differences."""
-    heads = [heading(metric) for metric in PAPER_COLUMNS]
-    lines = ["| | " + " | ".join(heads) + " |", "|---|" + "---:|" * len(heads)]
-    for row in comparison.rows:
-        cells = [
-            f"**{cell(row, m)}**" if is_best(comparison, row, m) else cell(row, m)
-            for m in PAPER_COLUMNS
-        ]
-        lines.append(f"| {row.name} | " + " | ".join(cells) + " |")
-    compared = [row for row in comparison.rows if row.difference]
-    if compared:
-        lines += ["", f"Difference to {comparison.baseline}, 95% interval over images:", ""]
-        lines += ["| | " + " | ".join(heads) + " |", "|---|" + "---:|" * len(heads)]
-        lines += [
-            f"| {row.name} | " + " | ".join(difference_cell(row, m) for m in PAPER_COLUMNS) + " |"
-            for row in compared
-        ]
-    return "\n".join(lines) + "\n"
-
-
-def as_csv(comparison: Comparison) -> str:
-    """Raw values: mean, standard deviation over seeds, interval of the difference."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    kinds = ("", "_std", "_difference_low", "_difference_high")
-    writer.writerow(["row", "runs", *(f"{m}{kind}" for m in PAPER_COLUMNS for kind in kinds)])
-    for row in comparison.rows:
-        numbers: list[object] = []
-        for m in PAPER_COLUMNS:
-            numbers += [row.values[m], row.spread.get(m, ""), *row.difference.get(m, ("", ""))]
-        writer.writerow([row.name, len(row.runs), *numbers])
-    return text.getvalue()
-
-
-def as_latex(comparison: Comparison) -> str:
-    """A tabular in the layout of the paper."""
-    heads = " & ".join(_latex_heading(metric) for metric in PAPER_COLUMNS)
-    lines = [r"\begin{tabular}{l" + "r" * len(PAPER_COLUMNS) + "}", rf" & {heads} \\", r"\hline"]
-    for row in comparison.rows:
-        cells = []
-        for m in PAPER_COLUMNS:
-            text = cell(row, m).replace("±", r"\pm")
-            cells.append(rf"$\mathbf{{{text}}}$" if is_best(comparison, row, m) else f"${text}$")
-        lines.append(rf"{row.name} & " + " & ".join(cells) + r" \\")
-    return "\n".join([*lines, r"\end{tabular}"]) + "\n"
-
-
-def write_comparison(comparison: Comparison, folder: Path) -> None:
-    """Write the table as Markdown, CSV and LaTeX, and both curves of all methods in one plot."""
-    folder.mkdir(parents=True, exist_ok=True)
-    write_text(folder / "table.md", as_markdown(comparison))
-    write_text(folder / "table.csv", as_csv(comparison))
-    write_text(folder / "table.tex", as_latex(comparison))
-    ours = [row for row in comparison.rows if row.runs]
-    comparison_plot(
-        {row.name: _mean_curve(row.runs) for row in ours},
-        {row.name: [run.reliability for run in row.runs] for row in ours},
-        folder / "curves.png",
-    )
-
-
-def _mean_curve(runs: Sequence[Evaluated]) -> RiskCoverageCurve:
-    """Curve of a method: risks averaged over its seeds."""
-    curves = [run.curve for run in runs]
-    return replace(
-        curves[0],
-        risk=np.mean([curve.risk for curve in curves], axis=0),
-        optimal_risk=np.mean([curve.optimal_risk for curve in curves], axis=0),
-        random_risk=statistics.fmean(curve.random_risk for curve in curves),
-        aurc=statistics.fmean(curve.aurc for curve in curves),
-    )
-
-
-def _latex_heading(metric: str) -> str:
-    exponent = EXPONENTS[metric]
-    scale = rf" $\times 10^{exponent}$" if exponent else ""
-    return TITLES[metric] + scale
+    return Row(f"{method} ({labels} labels, published)", (), values, {}, {}, {})

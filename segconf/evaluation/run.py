@@ -11,10 +11,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from segconf.data import Case, Grid, HoldOut, PixelCache, find_cases, raise_problems
+from segconf.data import Case, Grid, PixelCache
 from segconf.devices import resolve_device
-from segconf.errors import DataError
 from segconf.evaluation.cases import CHALLENGE_LIMIT, Judge, Tolerances
+from segconf.evaluation.costs import training_seconds
+from segconf.evaluation.finding import masked_cases
 from segconf.evaluation.report import EvaluationReport, build_report, write_report
 from segconf.evaluation.threshold import Threshold, fit_threshold
 from segconf.files import write_text
@@ -102,7 +103,7 @@ class _Source:
 
     def judge(self, split: str) -> Judge:
         """Judge the images of a split; the ranks share them, every rank gets the whole result."""
-        cases, root = self._cases(split)
+        cases, root = masked_cases(self.run, split, self.options.data)
         own = cases[self.ranks.rank :: self.ranks.world]
         judge = Judge(self.model.config.model.classes, self.options.tolerances)
         pairs = self._native_pairs(own) if self.options.native else self._grid_pairs(own, root)
@@ -120,22 +121,6 @@ class _Source:
         judge.rows = [by_case[case][0] for case in order]
         judge.summaries = [by_case[case][1] for case in order]
         return judge
-
-    def _cases(self, split: str) -> tuple[tuple[Case, ...], Path]:
-        config, used = self.run.config(), self.run.data()
-        shares = HoldOut(config.data.validation_share, config.data.test_share)
-        where = self.options.data or (Path(used.data) if used.data else None)
-        found = find_cases(used.dataset, where, shares=shares)
-        raise_problems(found.problems, found.root)
-        part = found.test if split == "test" else found.validation
-        cases = tuple(case for case in part if case.mask_path is not None)
-        if not cases:
-            other = "val" if split == "test" else "test"
-            raise DataError(
-                f"{found.root}: no {split} images with masks. Name another folder with --data, or "
-                f"use --split {other}."
-            )
-        return cases, found.root
 
     def _grid_pairs(self, cases: Sequence[Case], root: Path) -> Iterator[Pair]:
         """Logits and masks on the network's grid."""
@@ -179,7 +164,10 @@ def _about(run: RunFolder, model: Model, options: EvaluationOptions) -> dict[str
         "dataset": used.dataset,
         "split": options.split,
         "grid": "native" if options.native else f"{height} x {width}",
-        "temperature": model.checkpoint.temperature,
+        "temperature": model.temperature,
+        "training_seconds": training_seconds(run.path),
+        "inference_passes": model.passes.count,
+        "inference_seconds_per_image": model.run.seconds_per_image,
         "protocol": "strict",
         "boundary_band_pixels": options.tolerances.boundary,
         "surface_tolerance_pixels": options.tolerances.surface,

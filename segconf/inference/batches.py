@@ -1,6 +1,7 @@
 """Running the network on as many images at a time as fit into memory."""
 
 import logging
+import time
 from collections.abc import Callable
 
 import numpy as np
@@ -23,6 +24,13 @@ class BatchRunner:
         """Run `predictor`, from (B, C, h, w) to (B, K, h, w), on at most `batch_size` images."""
         self._predictor = predictor
         self.batch_size = batch_size
+        self._seconds = 0.0
+        self._images = 0
+
+    @property
+    def seconds_per_image(self) -> float | None:
+        """Mean time of the network for an image of a full batch; None before the first."""
+        return self._seconds / self._images if self._images else None
 
     def __call__(self, images: Tensor) -> Tensor:
         """Logits of any number of images, on the processor."""
@@ -31,7 +39,7 @@ class BatchRunner:
         while start < len(images):
             chunk = images[start : start + self.batch_size]
             try:
-                parts.append(self._predictor(self._filled(chunk))[: len(chunk)].cpu())
+                parts.append(self._timed(self._filled(chunk))[: len(chunk)])
             except (RuntimeError, MemoryError) as error:
                 if not _is_memory_error(error):
                     raise
@@ -39,6 +47,14 @@ class BatchRunner:
                 continue
             start += len(chunk)
         return torch.cat(parts)
+
+    def _timed(self, images: Tensor) -> Tensor:
+        """Logits on the processor; copying them there waits for the device to be done."""
+        started = time.perf_counter()
+        logits = self._predictor(images).cpu()
+        self._seconds += time.perf_counter() - started
+        self._images += len(images)
+        return logits
 
     def _filled(self, chunk: Tensor) -> Tensor:
         """The chunk, filled up by repetition.

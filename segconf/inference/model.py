@@ -65,6 +65,7 @@ class Model:
         self.checkpoint = load_checkpoint(path, device=device)
         self.calibration: Calibration = read_calibration(path)
         self.config = self.checkpoint.config
+        self.temperature = self.checkpoint.temperature
         self.device = device
         mean, std = encoder_normalization(self.config.model.encoder, self.config.model.channels)
         self.passes = passes_of(self.checkpoint)
@@ -73,8 +74,7 @@ class Model:
         self.run = BatchRunner(self._logits, batch_size or default)
 
     def _logits(self, images: Tensor) -> Tensor:
-        temperature = self.checkpoint.temperature
-        return batch_logits(self.passes, images.to(self.device), temperature=temperature)
+        return batch_logits(self.passes, images.to(self.device), temperature=self.temperature)
 
     @property
     def scale(self) -> Scale:

@@ -12,11 +12,8 @@ FREE = {"training.device", "training.workers"}
 def check_same_run(run: RunFolder, config: ExperimentConfig, data: RunData) -> None:
     """Refuse to continue a run with other settings or other data, and name every difference."""
     before, now = _flat(run.config()), _flat(config)
-    differences = [
-        f"{key} was {before[key]}, now {now[key]}"
-        for key in now
-        if now[key] != before[key] and key not in FREE and key != "training.epochs"
-    ]
+    changed = setting_differences(run.config(), config)
+    differences = [text for key, text in changed.items() if key != "training.epochs"]
     if config.training.epochs < run.config().training.epochs:
         differences.append(
             f"training.epochs was {before['training.epochs']}, now {now['training.epochs']}"
@@ -49,6 +46,16 @@ def check_same_run(run: RunFolder, config: ExperimentConfig, data: RunData) -> N
                 ]
             )
         )
+
+
+def setting_differences(before: ExperimentConfig, now: ExperimentConfig) -> dict[str, str]:
+    """What differs, by key and in words; settings that do not change the outcome may."""
+    old, new = _flat(before), _flat(now)
+    return {
+        key: f"{key} was {old[key]}, now {new[key]}"
+        for key in new
+        if new[key] != old[key] and key not in FREE
+    }
 
 
 def _flat(config: ExperimentConfig) -> dict[str, object]:

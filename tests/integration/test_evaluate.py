@@ -132,8 +132,12 @@ def test_two_processes_give_the_same_files(run, tmp_path):
     subprocess.run(
         [*torchrun, *command, tmp_path / "two"], check=True, capture_output=True, env=environment
     )
-    for name in ("metrics.json", "cases.csv"):
-        assert (tmp_path / "one" / name).read_text() == (tmp_path / "two" / name).read_text()
+    one, two = tmp_path / "one", tmp_path / "two"
+    assert (one / "cases.csv").read_text() == (two / "cases.csv").read_text()
+    metrics = [json.loads((folder / "metrics.json").read_text()) for folder in (one, two)]
+    for content in metrics:
+        assert content.pop("inference_seconds_per_image") > 0  # the one that is measured anew
+    assert metrics[0] == metrics[1]
 
 
 def test_mistakes_are_explained(run, tmp_path):

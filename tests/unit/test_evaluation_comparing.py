@@ -1,5 +1,6 @@
 """Runs side by side: means over seeds, best values, paired differences, and the published rows."""
 
+import csv
 import json
 
 import numpy as np
@@ -8,11 +9,12 @@ import torch
 
 from segconf.errors import CheckpointError, ConfigError
 from segconf.evaluation.cases import Judge, Tolerances
-from segconf.evaluation.comparing import (
+from segconf.evaluation.comparing import compare
+from segconf.evaluation.costs import training_seconds
+from segconf.evaluation.rendering import (
     as_csv,
     as_latex,
     as_markdown,
-    compare,
     is_best,
     write_comparison,
 )
@@ -156,3 +158,63 @@ def test_undefined_values_are_null_in_json(tmp_path):
     assert content["metrics"]["all"]["strict"]["fpr95"] is None
     assert content["metrics"]["all"]["strict"]["accuracy"] == 1.0
     assert content["confusion"] == [[2, 0], [0, 0]]
+
+
+def with_costs(folder, **costs):
+    path = folder / "evaluation/test/metrics.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | costs))
+
+
+def test_costs_are_columns_where_they_are_known(runs):
+    folder, reports = runs
+    names = ("training_seconds", "inference_passes", "inference_seconds_per_image")
+    for run, values in {"soft0": (60.0, 1, 0.01), "soft1": (120.0, 1, 0.02)}.items():
+        with_costs(folder / run, **dict(zip(names, values, strict=True)))
+    with_costs(folder / "ours", training_seconds=None, inference_passes=50)
+    comparison = compare([folder / name for name in reports], paper=125)
+    lines = as_markdown(comparison).splitlines()
+    assert lines[0].endswith("| Brier x10^2 | training min | passes | ms/image |")
+    assert lines[1].count("---:") == len(PAPER_COLUMNS) + 3
+    assert lines[2].endswith("| 1.5 | 1 | 15.0 |")  # means of 1 and 2 minutes, of 10 and 20 ms
+    assert lines[3].endswith("|  | 50 |  |")
+    assert all(line.count("|") == len(PAPER_COLUMNS) + 5 for line in lines[:10])
+    rows = list(csv.DictReader(as_csv(comparison).splitlines()))
+    assert [row["training_seconds"] for row in rows[:3]] == ["90.0", "", ""]
+    assert float(rows[0]["inference_seconds_per_image"]) == pytest.approx(0.015)
+    latex = as_latex(comparison).splitlines()
+    assert latex[0] == r"\begin{tabular}{l" + "r" * (len(PAPER_COLUMNS) + 3) + "}"
+    cells = [line.count("&") for line in latex if "&" in line]
+    assert set(cells) == {len(PAPER_COLUMNS) + 3}
+
+
+def test_without_costs_there_are_no_columns_for_them(runs):
+    folder, reports = runs
+    assert compare([folder / name for name in reports]).costs == ()
+
+
+def test_calibrated_runs_are_rows_of_their_own(runs):
+    folder, reports = runs
+    with_costs(folder / "soft1", temperature=1.7)
+    with_costs(folder / "soft0", temperature=1.0)
+    rows = compare([folder / name for name in reports]).rows
+    assert [row.name for row in rows] == [
+        "softmax (20 labels)",
+        "softmax + temperature (20 labels)",
+        "consistency (20 labels)",
+    ]
+
+
+def test_training_time_is_the_sum_of_the_epochs(tmp_path):
+    assert training_seconds(tmp_path) is None
+    header = "epoch,training_seconds,validation_seconds\n"
+    # Epoch 1 was repeated after a crash.
+    (tmp_path / "timing.csv").write_text(header + "0,2.5,9\n1,3.0,9\n1,3.5,9\n2,4.0,9\n")
+    assert training_seconds(tmp_path) == 2.5 + 3.5 + 4.0
+    for member, seconds in (("0", 10), ("1", 20)):
+        folder = tmp_path / "ensemble/members" / member
+        folder.mkdir(parents=True)
+        (folder / "timing.csv").write_text(f"{header}0,{seconds},1\n1,{seconds},1\n")
+    assert training_seconds(tmp_path / "ensemble") == 60
+    (tmp_path / "timing.csv").write_text("something else\n1\n")
+    with pytest.raises(CheckpointError, match="times of a training"):
+        training_seconds(tmp_path)

@@ -54,3 +54,12 @@ def test_the_last_batch_is_filled_up():
     images = torch.arange(5.0).reshape(5, 1, 1, 1)
     assert torch.equal(BatchRunner(network, 4)(images), images * 2)
     assert network.sizes == [4, 4]
+
+
+def test_the_time_of_an_image_is_that_in_a_full_batch(monkeypatch):
+    clock = iter([0.0, 8.0, 100.0, 104.0])  # before and after each of two batches
+    monkeypatch.setattr("segconf.inference.batches.time.perf_counter", lambda: next(clock))
+    runner = BatchRunner(lambda images: images, 4)
+    assert runner.seconds_per_image is None
+    runner(torch.zeros(5, 1, 1, 1))  # four images, and one that is filled up to four
+    assert runner.seconds_per_image == 12 / 8

@@ -1,0 +1,159 @@
+"""`segconf benchmark`: every method under one protocol, and the table of the paper."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+import typer
+
+from segconf_cli.compare import show_comparison
+from segconf_cli.display import messages
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from segconf.benchmark import BenchmarkRequest, BenchmarkTable, PlannedRun, Status
+
+INCOMPLETE = 3
+
+
+def benchmark(
+    dataset: Annotated[
+        str, typer.Argument(help="isic, demo, or a folder with images/ and masks/.")
+    ],
+    labeled: Annotated[
+        str | None,
+        typer.Option(help="Numbers of training masks, such as 125,250,500.", show_default="all"),
+    ] = None,
+    methods: Annotated[
+        str, typer.Option(help="all, or names such as softmax,crl,consistency.")
+    ] = "all",
+    seeds: Annotated[int, typer.Option(help="Runs of each method: seeds 0, 1, ...")] = 1,
+    config: Annotated[
+        Path | None, typer.Option(help="Experiment file that all methods share.")
+    ] = None,
+    protocol: Annotated[
+        Path | None,
+        typer.Option(help="Epochs and batches of each method.", show_default="the paper's"),
+    ] = None,
+    data: Annotated[
+        Path | None, typer.Option(help="Folder of the data set (default: SEGCONF_DATA).")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Folder of all runs and tables.")] = Path("benchmark"),
+    jobs: Annotated[int, typer.Option(help="Runs at once; they share the processors.")] = 1,
+    paper: Annotated[
+        bool, typer.Option("--paper", help="Put the published numbers beside ours.")
+    ] = False,
+    calibrate: Annotated[
+        bool, typer.Option("--calibrate", help="Add each method with temperature scaling.")
+    ] = False,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Any setting, for all methods."),
+    ] = None,
+) -> None:
+    """Train and evaluate all methods, and compare what they reach and what they cost.
+
+    What is finished is kept, and what was interrupted goes on when the command is given again.
+    A protocol file holds settings by method (methods.NAME.settings) and by number of labels
+    (methods.NAME.labels.N).
+
+    Example: segconf benchmark isic --labeled 125,250 --seeds 3 --paper
+    """
+    from segconf.benchmark import BenchmarkRequest, build_tables, plan_runs, write_tables
+
+    request = BenchmarkRequest(
+        dataset,
+        _numbers(labeled),
+        _names(methods),
+        seeds,
+        out,
+        data=data,
+        config=config,
+        protocol=protocol,
+        overrides=tuple(settings or ()),
+        calibrate=calibrate,
+    )
+    runs = plan_runs(request)
+    failed = [status for status in _carry_out(runs, request, jobs) if status.state == "failed"]
+    tables = build_tables(runs, paper=paper)
+    for table, folder in zip(tables, write_tables(tables, out), strict=True):
+        _show(table, folder, paper=paper)
+    if failed:
+        _show_failures(failed, len(runs))
+        raise typer.Exit(INCOMPLETE)
+
+
+def _carry_out(
+    runs: Sequence[PlannedRun], request: BenchmarkRequest, jobs: int
+) -> tuple[Status, ...]:
+    """Do what is missing, and show it."""
+    from segconf.benchmark import Crew, carry_out, check_runs
+    from segconf.benchmark.running import command_launcher
+    from segconf.errors import ConfigError
+    from segconf_cli.progress import benchmark_view
+
+    if jobs < 1:
+        raise ConfigError(f"--jobs {jobs}: expected a number from 1.")
+    check_runs(runs, request.dataset)
+    if request.dataset == "demo":
+        from segconf_cli.data import make_demo
+
+        make_demo(request.data)
+    crew = Crew(command_launcher([sys.executable, "-m", "segconf_cli"]), min(jobs, len(runs)))
+    try:
+        with _terminable(), benchmark_view() as view:
+            return carry_out(runs, request, crew, view.show)
+    except KeyboardInterrupt:
+        messages().print("All runs have stopped and keep their checkpoints.")
+        messages().print("Go on by giving the same command again.")
+        raise
+
+
+def _numbers(text: str | None) -> tuple[int | None, ...]:
+    from segconf.errors import ConfigError
+
+    if text is None:
+        return (None,)
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdecimal() and int(part) > 0 for part in parts):
+        raise ConfigError(f"--labeled {text}: expected numbers such as 125,250.")
+    return tuple(map(int, parts))
+
+
+def _names(text: str) -> tuple[str, ...]:
+    from segconf.config import METHODS
+
+    return METHODS if text == "all" else tuple(part.strip() for part in text.split(","))
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """Let a request to terminate do what Ctrl-C does: without it the runs would go on alone."""
+
+    def interrupt(_number: int, _frame: object) -> NoReturn:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _show(table: BenchmarkTable, folder: Path, *, paper: bool) -> None:
+    show_comparison(table.comparison)
+    if paper and not any(row.is_published for row in table.comparison.rows):
+        messages().print(f"The paper has no numbers for {table.labels} labels.", highlight=False)
+    messages().print(f"Tables and curves: {folder}", highlight=False, markup=False)
+
+
+def _show_failures(failed: Sequence[Status], runs: int) -> None:
+    lines = [f"{len(failed)} of {runs} runs failed:"]
+    lines += [f"  {status.name}: {status.reason}" for status in failed]
+    lines += ["The tables lack them. Mend the cause and give the same command again."]
+    messages().print("\n".join(lines), style="red", highlight=False, markup=False)

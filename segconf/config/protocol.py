@@ -1,0 +1,93 @@
+"""What each method of a benchmark gets: its epochs and batches, or any other setting."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, get_args
+
+from pydantic import Field, ValidationError, field_validator
+
+from segconf.config.loading import read_yaml
+from segconf.config.schema import Count, Section, TrainingConfig
+from segconf.errors import ConfigError
+
+METHODS: tuple[str, ...] = get_args(TrainingConfig.model_fields["method"].annotation)
+"""Every value of `training.method`."""
+PAPER_EPOCHS = {125: 1500, 250: 700, 500: 300, 2000: 200}
+"""Epochs of the paper's baselines by number of labels: about the steps of 200 epochs over all."""
+
+Settings = Mapping[str, Any]
+"""Values by `section.key`, as in `--set`."""
+
+
+class MethodProtocol(Section):
+    """Settings of a method, and those that depend on the number of labels."""
+
+    settings: dict[str, Any] = Field(default_factory=dict)
+    labels: dict[Count, dict[str, Any]] = Field(default_factory=dict)
+    """By number of labels; where there are any, other numbers are refused."""
+
+
+class Protocol(Section):
+    """Settings by method; a method that is not named keeps those of the experiment file."""
+
+    methods: dict[str, MethodProtocol] = Field(default_factory=dict)
+
+    @field_validator("methods")
+    @classmethod
+    def _known(cls, methods: dict[str, MethodProtocol]) -> dict[str, MethodProtocol]:
+        unknown = [name for name in methods if name not in METHODS]
+        if unknown:
+            raise ValueError(f"{unknown[0]} is not one of {', '.join(METHODS)}")
+        return methods
+
+    def settings_of(self, method: str, labels: int | None) -> Settings:
+        """Settings of a method for a number of labels; None stands for all masks.
+
+        Raises:
+            ConfigError: when the method is described for other numbers of labels only.
+        """
+        chosen = self.methods.get(method, MethodProtocol())
+        if not chosen.labels:
+            return chosen.settings
+        if labels not in chosen.labels:
+            known = ", ".join(map(str, chosen.labels))
+            asked = "all" if labels is None else str(labels)
+            raise ConfigError(
+                f"{method} with {asked} labels: the protocol has settings for {known} labels. "
+                "Choose one of them with --labeled, or write a protocol and give it with "
+                "--protocol."
+            )
+        return {**chosen.settings, **chosen.labels[labels]}
+
+
+def load_protocol(path: Path) -> Protocol:
+    """Read a protocol.
+
+    Raises:
+        ConfigError: with one line for each mistake of the file.
+    """
+    try:
+        return Protocol.model_validate(read_yaml(path))
+    except ValidationError as error:
+        lines = [
+            f"{path}: {'.'.join(map(str, item['loc']))}: "
+            f"{item['msg'].removeprefix('Value error, ')}"
+            for item in error.errors()
+        ]
+        raise ConfigError("\n".join(lines)) from None
+
+
+def paper_protocol() -> Protocol:
+    """The paper's: 200 epochs of 32 + 64 images for `consistency`, 64 images for its rivals."""
+    baseline = MethodProtocol(
+        settings={"training.batch_labeled": 64},
+        labels={labels: {"training.epochs": epochs} for labels, epochs in PAPER_EPOCHS.items()},
+    )
+    ours = MethodProtocol(
+        settings={
+            "training.epochs": 200,
+            "training.batch_labeled": 32,
+            "training.batch_unlabeled": 64,
+        }
+    )
+    return Protocol(methods=dict.fromkeys(METHODS, baseline) | {"consistency": ours})

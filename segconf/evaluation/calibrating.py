@@ -1,0 +1,107 @@
+"""Fit the temperature of a run on its validation images and keep it in the run."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from segconf.checkpoints import store_temperature
+from segconf.data import Grid, PixelCache
+from segconf.devices import resolve_device
+from segconf.errors import CheckpointError
+from segconf.evaluation.finding import masked_cases
+from segconf.evaluation.temperature import MAX_PASSES, TemperatureFit, fit_temperature
+from segconf.inference.calibration import FILE_NAME as THRESHOLD
+from segconf.inference.model import Model
+from segconf.metrics import ConfidenceMetrics
+from segconf.runs import RunFolder
+
+BATCH = 16
+
+
+@dataclass(frozen=True, slots=True)
+class TemperatureCalibration:
+    """What the temperature changed.
+
+    Attributes:
+        fit: the temperature and how it was found.
+        images: validation images it was fitted on.
+        before: metrics of these images at temperature 1.
+        after: their metrics at the fitted temperature.
+        removed_threshold: a referral threshold of the run that no longer holds, now removed.
+    """
+
+    fit: TemperatureFit
+    images: int
+    before: dict[str, float]
+    after: dict[str, float]
+    removed_threshold: Path | None
+
+
+def calibrate(
+    run_path: Path,
+    *,
+    data: Path | None = None,
+    device: str = "auto",
+    on_progress: Callable[[str, int, int], None] | None = None,
+) -> TemperatureCalibration:
+    """Fit one temperature by NLL on all validation pixels and store it with the weights.
+
+    The fit starts from the network's own logits, whatever temperature the run had: calibrating
+    twice gives the same result.
+
+    Args:
+        run_path: the run folder.
+        data: where the data set lies, if it has moved since.
+        device: auto, cpu, cuda, cuda:N or mps.
+        on_progress: called with what is done, how many images are, and how many there are.
+    """
+    run = RunFolder(run_path)
+    cases, root = masked_cases(run, "val", data)
+    model = Model(run_path, device=resolve_device(device), batch_size=BATCH)
+    stored, model.temperature = model.temperature, 1.0
+    cache = PixelCache(root, Grid.of(model.config), on_progress=on_progress)
+    images = cache.images(cases, label="val")
+    masks = cache.masks(cases, label="val")
+    seen = 0
+
+    def batches() -> Iterator[tuple[Tensor, Tensor]]:
+        nonlocal seen
+        for start in range(0, len(cases), BATCH):
+            part = slice(start, start + BATCH)
+            logits = torch.from_numpy(model.grid_logits(np.asarray(images[part])))  # (B, K, h, w)
+            yield logits, torch.from_numpy(np.array(masks[part]))
+            seen += len(logits)
+            if on_progress is not None:
+                total = len(cases) * MAX_PASSES
+                on_progress(
+                    f"validation images, at most {MAX_PASSES} passes", min(seen, total), total
+                )
+
+    fit = fit_temperature(batches)
+    before, after = (ConfidenceMetrics(num_classes=model.config.model.classes) for _ in range(2))
+    for logits, labels in batches():
+        before.update(logits, labels)
+        after.update(logits / fit.temperature, labels)
+    removed = None
+    if fit.temperature != stored:
+        removed = _remove_threshold(run_path)
+        store_temperature(run_path, fit.temperature)
+    return TemperatureCalibration(fit, len(cases), before.compute(), after.compute(), removed)
+
+
+def _remove_threshold(run_path: Path) -> Path | None:
+    """Remove a threshold on confidences that the new temperature changes."""
+    path = run_path / THRESHOLD
+    if not path.exists():
+        return None
+    try:
+        path.unlink()
+    except OSError as error:
+        raise CheckpointError(
+            f"{path}: cannot be removed ({error.strerror}). Make the run folder writable."
+        ) from error
+    return path

@@ -1,0 +1,120 @@
+"""`segconf calibrate` on a tiny run: what is stored, what uses it, and what stays as it was."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from safetensors import safe_open
+from typer.testing import CliRunner
+
+import segconf.checkpoints
+from segconf.checkpoints import load_checkpoint, store_temperature
+from segconf.errors import CheckpointError
+from segconf.evaluation import EvaluationOptions, evaluate
+from segconf.evaluation.calibrating import calibrate
+from segconf.inference import load_model
+from segconf_cli.main import app
+from tests.training_runs import TinyNetwork, train_tiny
+
+
+@pytest.fixture
+def run(folder_dataset, tmp_path, monkeypatch):
+    """A trained run whose logits were then made twenty times as large."""
+
+    def build(_config, *, pretrained):  # noqa: ARG001
+        return TinyNetwork()
+
+    monkeypatch.setattr(segconf.checkpoints, "build_model", build)
+    folder = tmp_path / "run"
+    train_tiny(folder_dataset, folder, training__method="softmax", training__epochs=3)
+    trained = load_checkpoint(folder)
+    weights = trained.model.state_dict()
+    for name in ("last.weight", "last.bias"):
+        weights[name] = 20 * weights[name]
+    segconf.checkpoints.save_checkpoint(folder / "best.safetensors", weights, trained.config)
+    return folder
+
+
+def tensors(run):
+    with safe_open(run / "best.safetensors", framework="pt") as file:
+        return {name: file.get_tensor(name).numpy().tobytes() for name in file.keys()}  # noqa: SIM118
+
+
+def test_evaluate_and_predict_use_the_temperature(run, folder_dataset):
+    picture = folder_dataset / "test/images/case_200.png"
+    options = EvaluationOptions("val", device="cpu")
+    before = evaluate(run, options).report.metrics["all"]["strict"]
+    plain = load_model(run, device="cpu").predict(picture)
+    kept = tensors(run)
+    found = calibrate(run, device="cpu")
+
+    temperature = found.fit.temperature
+    assert temperature > 1.5
+    report = evaluate(run, options).report
+    after = report.metrics["all"]["strict"]
+    assert report.about["temperature"] == temperature == load_checkpoint(run).temperature
+    for name in ("nll", "ece"):
+        assert found.before[name] == before[name]
+        assert found.after[name] == pytest.approx(after[name], rel=1e-5)
+    assert after["nll"] == pytest.approx(found.fit.nll, rel=1e-5)
+    assert after["nll"] < before["nll"]
+    # With two classes a temperature keeps the order of the pixels and their classes.
+    assert after["aurc"] == pytest.approx(before["aurc"], rel=1e-4)
+    assert after["miou"] == before["miou"]
+
+    softer = load_model(run, device="cpu").predict(picture)
+    np.testing.assert_array_equal(softer.mask, plain.mask)
+    some = (plain.confidence > 0.7) & (plain.confidence < 0.99)
+    assert some.any()
+    odds = [np.log(p.confidence[some] / (1 - p.confidence[some])) for p in (plain, softer)]
+    np.testing.assert_allclose(odds[0] / odds[1], temperature, rtol=0.01)
+    assert tensors(run) == kept
+
+
+def test_calibrating_twice_gives_the_same(run):
+    first = calibrate(run, device="cpu")
+    content = (run / "best.safetensors").read_bytes()
+    (run / "calibration.json").write_text('{"threshold": 0.8}')
+    second = calibrate(run, device="cpu")
+    assert second.fit == first.fit
+    assert second.before == first.before
+    assert (run / "best.safetensors").read_bytes() == content
+    # Fitted after the temperature, which has not changed: it still holds.
+    assert second.removed_threshold is None
+    assert (run / "calibration.json").exists()
+
+
+def test_the_command_says_what_changed_and_removes_a_stale_threshold(run):
+    (run / "calibration.json").write_text('{"threshold": 0.8}')
+    result = CliRunner().invoke(app, ["calibrate", str(run), "--device", "cpu"])
+    assert result.exit_code == 0, result.output
+    temperature = load_checkpoint(run).temperature
+    assert f"Temperature {temperature:.4f} from 4 validation images" in result.stdout
+    assert "NLL x10 " in result.stdout
+    assert "ECE x10^2 " in result.stdout
+    assert not (run / "calibration.json").exists()
+    assert "segconf evaluate" in result.stderr
+    assert "--max-risk" in result.stderr
+    assert "warning" not in result.stderr
+
+
+def test_a_temperature_at_the_bound_is_a_warning(run):
+    trained = load_checkpoint(run)
+    weights = trained.model.state_dict()
+    weights["last.weight"] = torch.zeros_like(weights["last.weight"])
+    weights["last.bias"] = torch.tensor([-1.0, 1.0])  # all foreground, which is mostly wrong
+    segconf.checkpoints.save_checkpoint(run / "best.safetensors", weights, trained.config)
+    result = CliRunner().invoke(app, ["calibrate", str(run), "--device", "cpu"])
+    assert result.exit_code == 0, result.output
+    assert load_checkpoint(run).temperature == 20
+    assert "warning: this is the end of the range" in result.stderr
+
+
+def test_the_temperature_of_a_weights_file(run, tmp_path):
+    store_temperature(run / "best.safetensors", 1.25)
+    assert load_checkpoint(run).temperature == 1.25
+    metadata = safe_open(run / "best.safetensors", framework="pt").metadata()
+    assert json.loads(metadata["config"])["training"]["method"] == "softmax"
+    with pytest.raises(CheckpointError, match="no such file"):
+        store_temperature(tmp_path / "nowhere", 2.0)
