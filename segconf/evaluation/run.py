@@ -125,7 +125,7 @@ class _Source:
         config, used = self.run.config(), self.run.data()
         shares = HoldOut(config.data.validation_share, config.data.test_share)
         where = self.options.data or (Path(used.data) if used.data else None)
-        found = find_cases(used.dataset, where, shares=shares)
+        found = used.arranged(find_cases(used.dataset, where, shares=shares))
         raise_problems(found.problems, found.root)
         part = found.test if split == "test" else found.validation
         cases = tuple(case for case in part if case.mask_path is not None)

@@ -17,7 +17,6 @@ from segconf.data import (
     Split,
     find_cases,
     raise_problems,
-    split_cases,
 )
 from segconf.data.datasets import TrainingPixels, prepare_training
 from segconf.devices import resolve_device
@@ -27,6 +26,7 @@ from segconf.models import build_model
 from segconf.runs import RunData, RunFolder, existing_parent
 from segconf.training.averaging import WeightAverage
 from segconf.training.events import open_events
+from segconf.training.labels import label
 from segconf.training.loop import Loop, TrainingListener
 from segconf.training.parallel import Ranks, joined
 from segconf.training.resuming import check_same_run
@@ -70,7 +70,7 @@ def train(
     with joined(device) as ranks:
         # Without --out every process makes up a name: that of the first one counts.
         run = RunFolder(ranks.agree(folder))
-        found, split = _find(config, dataset, data, ranks)
+        found, split = _find(config, dataset, data, ranks, run if resume else None)
         run_data = RunData.of(dataset, data, split)
         if resume:
             check_same_run(run, config, run_data)
@@ -108,17 +108,16 @@ def _run_epochs(state: TrainingState, loop: Loop) -> TrainingResult:
 
 
 def _find(
-    config: ExperimentConfig, dataset: str, data: Path | None, ranks: Ranks
+    config: ExperimentConfig,
+    dataset: str,
+    data: Path | None,
+    ranks: Ranks,
+    resumed: RunFolder | None,
 ) -> tuple[CaseSet, Split]:
     """Find and split the data; no picture is opened yet."""
     options = config.data
-    found = find_cases(dataset, data, shares=HoldOut(options.validation_share, options.test_share))
-    split = split_cases(
-        found,
-        labeled=options.labeled,
-        labeled_list=options.labeled_list,
-        seed=config.training.seed,
-    )
+    shares = HoldOut(options.validation_share, options.test_share)
+    found, split = label(find_cases(dataset, data, shares=shares), config, resumed)
     if not split.validation:
         raise_problems(found.problems, found.root)  # they may be why there is none
         raise DataError(
