@@ -21,6 +21,7 @@ LAYERS = [
     {"training", "review"},
     {"inference"},
     {"evaluation"},
+    {"active"},
     {"demo"},
 ]
 """From the bottom up: a module may import those below its own layer."""

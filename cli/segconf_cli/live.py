@@ -49,6 +49,7 @@ class LiveView(TrainingListener):
         self.folder: Path | None = None
         self._progress = progress
         self._tasks: dict[str, TaskID] = {}
+        self._total: TaskID | None = None
         self._epochs = 0
 
     def on_prepare(self, label: str, done: int, total: int) -> None:
@@ -56,6 +57,12 @@ class LiveView(TrainingListener):
         self._show(label, done, total)
         if not self._progress.console.is_terminal and done == total:
             self._print(f"{label}: {total}")
+
+    def on_total(self, label: str, done: int, total: int) -> None:
+        """Count what outlasts a training, such as the trainings."""
+        if self._total is None:
+            self._total = self._progress.add_task(label, total=total, terms="")
+        self._progress.update(self._total, completed=done, total=total)
 
     def on_start(self, folder: Path, epoch: int, epochs: int) -> None:
         """Exchange the bars of the preparation for those of the training."""
