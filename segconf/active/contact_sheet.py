@@ -35,7 +35,7 @@ def write_contact_sheet(
                     mask=maps.mask[0],
                     confidence=as_share(maps.levels[0]),
                     title=f"{rank}.  {choice.id}",
-                    words=choice.reason,
+                    words=choice.reason.partition(",")[0].replace(" in review", ""),
                 )
             )
         if on_progress is not None:

@@ -182,7 +182,7 @@ class _Ranking:
             points = self._features(self.pool, numbers)
             spread = k_center(points, wanted, centers=centers)
             for position, distance in zip(spread.positions, spread.distances, strict=True):
-                words = f"{QUANTITIES['coreset']} {distance:.4g}"
+                words = f"distance {distance:.4g}, farthest from labeled and chosen images"
                 choices.append(self._choice(numbers[position], distance, decision, words))
             centers = torch.cat([centers, points[spread.positions]])
         return choices

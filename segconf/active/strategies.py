@@ -16,11 +16,11 @@ Strategy = Literal[
 STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)
 QUANTITIES: dict[Strategy, str] = {
     "confidence": "mean confidence",
-    "boundary-confidence": "mean confidence along the border",
-    "consistency": "mean consistency in training",
+    "boundary-confidence": "border confidence",
+    "consistency": "mean consistency",
     "entropy": "mean entropy",
     "expected-dice": "expected Dice",
-    "coreset": "distance to the nearest labeled or chosen image",
+    "coreset": "distance",
     "random": "random number",
 }
 """What the score of a strategy is."""
