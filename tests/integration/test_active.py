@@ -53,7 +53,9 @@ def demo(tmp_path_factory):
 def plan(demo, **changes):
     values = {"strategies": ("confidence", "coreset"), "rounds": 2, "budget": 2, "start": 3}
     config = settings(data__labeled=None, training__epochs=2, training__validate_every=2)
-    return Simulation("demo", demo, config, **values | {"seeds": 1} | changes)
+    return Simulation(
+        **{"dataset": "demo", "data": demo, "config": config, "seeds": 1} | values | changes
+    )
 
 
 class Counting(TrainingListener):
