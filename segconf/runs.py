@@ -6,14 +6,14 @@ import json
 import os
 import platform
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
 
 from segconf import __version__
 from segconf.config import ExperimentConfig, load_config, save_config
-from segconf.data import Case, Split
+from segconf.data import Case, CaseSet, Split
 from segconf.data.discovery import DEFAULT_FOLDERS
 from segconf.errors import TrainingError
 from segconf.files import replacing, write_text
@@ -30,6 +30,8 @@ class RunData:
     data: str | None
     fingerprint: str
     ids: Mapping[str, Sequence[str]]
+    accepted: Mapping[str, str] = field(default_factory=dict)
+    """Predictions that were accepted as labels: the mask file of each of these labeled images."""
 
     @classmethod
     def of(cls, dataset: str, data: Path | None, split: Split) -> "RunData":
@@ -38,11 +40,35 @@ class RunData:
         # Absolute, so that the run can be continued from any folder.
         where = None if data is None else str(data.absolute())
         name = dataset if dataset in DEFAULT_FOLDERS else str(Path(dataset).absolute())
-        return cls(name, where, _fingerprint(used), split.ids())
+        accepted = {
+            case.id: str(case.mask_path.absolute())
+            for case in split.labeled
+            if case.id in split.accepted and case.mask_path is not None
+        }
+        return cls(name, where, _fingerprint(used), split.ids(), accepted)
 
     def training_ids(self) -> list[str]:
         """Ids of all training images, in the order of their rows in the decoded arrays."""
         return sorted([*self.ids["labeled"], *self.ids["unlabeled"]])
+
+    def arranged(self, found: CaseSet) -> CaseSet:
+        """The data set with every image in the part that it had in this run; new ones in training.
+
+        Where a folder has no part of its own for validation or test, a share of the images with
+        masks is held out. Masks that came later would move images between the parts.
+        """
+        if not found.held_out:
+            return found
+        known = {id_: part for part in ("validation", "test") for id_ in self.ids[part]}
+        parts: dict[str, list[Case]] = {part: [] for part in found.parts()}
+        for part, cases in found.parts().items():
+            for case in cases:
+                movable = part == "training" or part in found.held_out
+                parts[known.get(case.id, "training") if movable else part].append(case)
+        training, validation, test = (
+            tuple(sorted(cases, key=lambda case: case.id)) for cases in parts.values()
+        )
+        return replace(found, training=training, validation=validation, test=test)
 
 
 class RunFolder:
@@ -80,7 +106,8 @@ class RunFolder:
             self.path.mkdir(parents=True, exist_ok=True)
             save_config(config, self.config_file)
             split = {"dataset": data.dataset, "data": data.data, "fingerprint": data.fingerprint}
-            write_text(self.split_file, json.dumps({**split, **data.ids}, indent=1))
+            marked = {"accepted": data.accepted} if data.accepted else {}
+            write_text(self.split_file, json.dumps({**split, **data.ids, **marked}, indent=1))
             write_text(self.environment_file, json.dumps(_environment(device), indent=1))
         except OSError as error:
             raise TrainingError(_unwritable(self.path, error.strerror or str(error))) from error
@@ -104,7 +131,13 @@ class RunFolder:
         try:
             values = json.loads(self.split_file.read_text(encoding="utf-8"))
             ids = {role: values[role] for role in ("labeled", "unlabeled", "validation", "test")}
-            return RunData(values["dataset"], values["data"], values["fingerprint"], ids)
+            return RunData(
+                values["dataset"],
+                values["data"],
+                values["fingerprint"],
+                ids,
+                values.get("accepted", {}),
+            )
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise TrainingError(
                 f"{self.split_file}: cannot be read ({error}). Put the file of the run back, or "
@@ -147,7 +180,8 @@ def _unwritable(path: Path, reason: str) -> str:
 
 def new_run_path(parent: Path, config: ExperimentConfig, dataset: str) -> Path:
     """A folder name that says what the run is; numbered when it was run before."""
-    labeled = config.data.labeled or (config.data.labeled_list and config.data.labeled_list.stem)
+    listed = config.data.labeled_list or config.data.resume_labels
+    labeled = config.data.labeled or (listed and listed.stem)
     parts = [Path(dataset).absolute().name, config.training.method, str(labeled or "all")]
     name = "-".join([*parts, f"seed{config.training.seed}"])
     path, number = parent / name, 1

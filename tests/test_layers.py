@@ -22,7 +22,8 @@ LAYERS = [
     {"training", "review"},
     {"inference"},
     {"evaluation"},
-    {"benchmark", "demo", "doctor"},
+    {"active", "benchmark"},
+    {"demo", "doctor"},
 ]
 """From the bottom up: a module may import those below its own layer."""
 

@@ -49,6 +49,7 @@ class LiveView(TrainingListener):
         self.folders: list[Path] = []
         self._progress = progress
         self._tasks: dict[str, TaskID] = {}
+        self._total: TaskID | None = None
         self._epochs = 0
 
     def on_prepare(self, label: str, done: int, total: int) -> None:
@@ -60,6 +61,12 @@ class LiveView(TrainingListener):
     def on_member(self, number: int, members: int) -> None:
         """Say which network of an ensemble is next."""
         self._print(f"member {number + 1} of {members}")
+
+    def on_total(self, label: str, done: int, total: int) -> None:
+        """Count what outlasts a training, such as the trainings."""
+        if self._total is None:
+            self._total = self._progress.add_task(label, total=total, terms="")
+        self._progress.update(self._total, completed=done, total=total)
 
     def on_start(self, folder: Path, epoch: int, epochs: int) -> None:
         """Exchange the bars of the preparation for those of the training."""

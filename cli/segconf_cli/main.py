@@ -7,6 +7,7 @@ import typer
 
 from segconf import __version__
 from segconf.errors import SegconfError
+from segconf_cli.active import active
 from segconf_cli.benchmark import benchmark
 from segconf_cli.calibrate import calibrate
 from segconf_cli.compare import compare
@@ -18,6 +19,7 @@ from segconf_cli.evaluate import evaluate
 from segconf_cli.export import export
 from segconf_cli.history import history
 from segconf_cli.predict import predict
+from segconf_cli.query import query
 from segconf_cli.review import review
 from segconf_cli.score import score
 from segconf_cli.surrogates import surrogates
@@ -65,6 +67,8 @@ app.command()(predict)
 app.command()(export)
 app.command()(review)
 app.command()(history)
+app.command()(query)
+app.command()(active)
 app.command()(surrogates)
 app.command()(doctor)
 

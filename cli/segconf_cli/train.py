@@ -27,6 +27,25 @@ def train(
     labeled_list: Annotated[
         Path | None, typer.Option(help="File with the ids to use: .txt, .csv, .json or .npy.")
     ] = None,
+    resume_labels: Annotated[
+        Path | None,
+        typer.Option(
+            help="List of `segconf query`: its images and those that run had labeled.",
+            show_default="none",
+        ),
+    ] = None,
+    accept_as_labels: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DECISIONS",
+            help="File exported by the review page: what was accepted counts as a mask.",
+            show_default="none",
+        ),
+    ] = None,
+    maps: Annotated[
+        Path | None,
+        typer.Option(help="Prediction folder that the decisions are about.", show_default="none"),
+    ] = None,
     method: Annotated[
         str | None,
         typer.Option(
@@ -83,6 +102,9 @@ def train(
         flags={
             "data.labeled": labeled,
             "data.labeled_list": str(labeled_list) if labeled_list else None,
+            "data.resume_labels": str(resume_labels) if resume_labels else None,
+            "data.accept_as_labels": str(accept_as_labels) if accept_as_labels else None,
+            "data.maps": str(maps) if maps else None,
             "training.method": method,
             "training.epochs": epochs,
             "training.seed": seed,

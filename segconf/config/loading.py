@@ -12,8 +12,8 @@ from pydantic import BaseModel, ValidationError
 from segconf.config.schema import ExperimentConfig
 from segconf.errors import ConfigError
 
-RIVALS = {"data.labeled": "data.labeled_list", "data.labeled_list": "data.labeled"}
-"""Two ways to say the same thing: the later source wins."""
+RIVALS = ("data.labeled", "data.labeled_list", "data.resume_labels")
+"""Ways to say the same thing: the later source wins."""
 
 
 class _Loader(yaml.SafeLoader):
@@ -121,7 +121,8 @@ def read_yaml(path: Path) -> dict[str, Any]:
 
 def _assign(values: dict[str, Any], key: str, value: object) -> None:
     if key in RIVALS and value is not None:
-        _assign(values, RIVALS[key], None)
+        for rival in RIVALS:
+            _assign(values, rival, None)
     *sections, name = key.split(".")
     for section in sections:
         inner = values.get(section)

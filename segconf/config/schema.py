@@ -45,6 +45,12 @@ class DataConfig(Section):
     """Ids of the images whose masks may be used: .txt, .csv, .json or .npy."""
     split_seed: NaturalNumber | None = None
     """Decides which masks may be used; `training.seed` when not given."""
+    resume_labels: Path | None = None
+    """List that `segconf query` wrote: its images, and those that the queried run had labeled."""
+    accept_as_labels: Path | None = None
+    """Decisions of the review page: what was accepted there is used like a mask."""
+    maps: Path | None = None
+    """Prediction folder that the decisions are about."""
     validation_share: Share = 0.15
     """Part of a folder data set without `val/` that is kept for validation."""
     test_share: Share = 0.15
@@ -58,8 +64,16 @@ class DataConfig(Section):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        if self.labeled is not None and self.labeled_list is not None:
-            raise ValueError("labeled and labeled_list exclude each other: give one of them")
+        choices = (self.labeled, self.labeled_list, self.resume_labels)
+        if sum(choice is not None for choice in choices) > 1:
+            raise ValueError(
+                "labeled, labeled_list and resume_labels exclude each other: give one of them"
+            )
+        if (self.accept_as_labels is None) != (self.maps is None):
+            raise ValueError(
+                "accept_as_labels and maps go together: the decisions, and the prediction folder "
+                "they are about"
+            )
         if self.validation_share + self.test_share >= 1:
             raise ValueError("validation_share and test_share leave no image for training")
         if self.intensity_window and self.intensity_window[0] >= self.intensity_window[1]:

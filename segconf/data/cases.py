@@ -38,6 +38,8 @@ class CaseSet:
     test: tuple[Case, ...]
     problems: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    held_out: frozenset[str] = frozenset()
+    """Parts without a folder of their own, taken from the training images that have masks."""
 
     def parts(self) -> dict[str, tuple[Case, ...]]:
         """The three parts by name."""

@@ -62,7 +62,9 @@ def _find_isic(name: str, root: Path, shares: HoldOut) -> CaseSet:
     if not parts["test"].cases:
         notes.append(f"{root}: no test folder; `segconf evaluate` can use --split val only")
     problems = tuple(problem for part in parts.values() for problem in part.problems)
-    return CaseSet(name, root, training, validation, parts["test"].cases, problems, tuple(notes))
+    held_out = frozenset() if parts["validation"].cases else frozenset({"validation"})
+    test = parts["test"].cases
+    return CaseSet(name, root, training, validation, test, problems, tuple(notes), held_out)
 
 
 def _isic_part(root: Path, archive: str) -> PairedFolder:
@@ -86,6 +88,7 @@ def _find_folder(root: Path, shares: HoldOut) -> CaseSet:
         )
     training, validation, test = (part.cases for part in parts)
     notes = [note for part in parts for note in part.notes]
+    held_out = {name for name, own in (("validation", validation), ("test", test)) if not own}
     if not test:
         training, test = hold_out(training, shares.test, salt="test")
         notes.append(f"{root}: no test/ folder; {len(test)} images with masks are held out for it")
@@ -96,7 +99,8 @@ def _find_folder(root: Path, shares: HoldOut) -> CaseSet:
             f"{root}: no val/ folder; {len(validation)} images with masks are held out for it"
         )
     problems = tuple(problem for part in parts for problem in part.problems)
-    return CaseSet(root.name, root, training, validation, test, problems, tuple(notes))
+    held = frozenset(held_out)
+    return CaseSet(root.name, root, training, validation, test, problems, tuple(notes), held)
 
 
 def _nothing_found(name: str, root: Path) -> str:

@@ -3,8 +3,8 @@
 import csv
 import hashlib
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 import numpy as np
@@ -26,6 +26,8 @@ class Split:
     unlabeled: tuple[Case, ...]
     validation: tuple[Case, ...]
     test: tuple[Case, ...]
+    accepted: frozenset[str] = frozenset()
+    """Ids of the labeled cases whose mask is a prediction that was accepted in review."""
 
     def ids(self) -> dict[str, list[str]]:
         """Ids by role, as saved in the `split.json` of a run."""
@@ -33,21 +35,35 @@ class Split:
         roles |= {"validation": self.validation, "test": self.test}
         return {role: [case.id for case in cases] for role, cases in roles.items()}
 
+    def with_accepted(self, masks: Mapping[str, Path]) -> "Split":
+        """Label unlabeled cases with accepted predictions, by id; a labeled case keeps its mask."""
+        moved = {case.id for case in self.unlabeled} & masks.keys()
+        labeled = [replace(c, mask_path=masks[c.id]) for c in self.unlabeled if c.id in moved]
+        return replace(
+            self,
+            labeled=tuple(sorted((*self.labeled, *labeled), key=lambda case: case.id)),
+            unlabeled=tuple(case for case in self.unlabeled if case.id not in moved),
+            accepted=frozenset(moved),
+        )
+
 
 def split_cases(
-    found: CaseSet, *, labeled: int | None, labeled_list: Path | None, seed: int
+    found: CaseSet, *, labeled: int | None, labeled_list: Path | Sequence[str] | None, seed: int
 ) -> Split:
     """Choose the labeled images of the training part and hide the masks of all others.
 
     Args:
         found: the data set.
         labeled: how many masks may be used; all when None. A larger number contains a smaller one.
-        labeled_list: file with the ids to use instead.
+        labeled_list: the ids to use instead, or a file with them.
         seed: decides which; the same seed gives the same ids on any machine.
     """
     candidates = [case for case in found.training if case.mask_path is not None]
     if labeled_list is not None:
-        chosen = _listed_ids(labeled_list, found.training)
+        if isinstance(labeled_list, Path):
+            chosen = _known_ids(read_id_list(labeled_list), found.training, labeled_list)
+        else:
+            chosen = _known_ids(labeled_list, found.training, found.root)
     elif labeled is None:
         chosen = {case.id for case in candidates}
     elif labeled > len(candidates):
@@ -90,7 +106,7 @@ def _rank(name: str, seed: int, salt: str) -> bytes:
     return hashlib.sha256(f"{salt}/{seed}/{name}".encode()).digest()
 
 
-def _listed_ids(path: Path, cases: Sequence[Case]) -> set[str]:
+def _known_ids(entries: Sequence[str], cases: Sequence[Case], place: Path) -> set[str]:
     """Ids of a list, checked against the training images."""
     by_name: dict[str, list[Case]] = {}
     for case in cases:
@@ -98,17 +114,19 @@ def _listed_ids(path: Path, cases: Sequence[Case]) -> set[str]:
             by_name.setdefault(name, []).append(case)
     chosen: set[str] = set()
     problems: list[str] = []
-    for entry in read_id_list(path):
+    for entry in entries:
         matches = by_name.get(entry) or by_name.get(_bare_name(entry)) or []
         if not matches:
             problems.append(f"{entry}: no training image of that name")
         elif len(matches) > 1:
             problems.append(f"{entry}: several images of that name; give the path below images/")
         elif matches[0].mask_path is None:
-            problems.append(f"{entry}: this image has no mask")
+            problems.append(
+                f"{entry}: this image has no mask. Put one beside the others, named like the image"
+            )
         else:
             chosen.add(matches[0].id)
-    raise_problems(problems, path)
+    raise_problems(problems, place)
     return chosen
 
 

@@ -18,7 +18,7 @@ def masked_cases(run: RunFolder, split: str, data: Path | None) -> tuple[tuple[C
     config, used = run.config(), run.data()
     shares = HoldOut(config.data.validation_share, config.data.test_share)
     where = data or (Path(used.data) if used.data else None)
-    found = find_cases(used.dataset, where, shares=shares)
+    found = used.arranged(find_cases(used.dataset, where, shares=shares))
     raise_problems(found.problems, found.root)
     part = found.test if split == "test" else found.validation
     cases = tuple(case for case in part if case.mask_path is not None)

@@ -85,14 +85,23 @@ def _own_ids(config: ExperimentConfig, data: RunData, rank: int, world: int) -> 
     return sorted(id_ for role in roles for id_ in sorted(data.ids[role])[rank::world])
 
 
+def _training_images(
+    config: ExperimentConfig, run_data: RunData, data: Path | None, on_prepare: Progress | None
+) -> dict[str, Pixels]:
+    root, cases = training_cases(config, run_data, data)
+    cache = PixelCache(root, Grid.of(config), on_progress=on_prepare)
+    pixels = cache.images(cases, label="training")
+    return {case.id: image for case, image in zip(cases, pixels, strict=True)}
+
+
 def training_cases(
     config: ExperimentConfig, run_data: RunData, data: Path | None
 ) -> tuple[Path, list[Case]]:
-    """Folder of the data set of a run, and its training images in order, with all their masks."""
+    """Where the data set of a run lies, and its training images, labeled or not, by id."""
     where = data or (Path(run_data.data) if run_data.data is not None else None)
     shares = HoldOut(config.data.validation_share, config.data.test_share)
-    found = find_cases(run_data.dataset, where, shares=shares)
-    by_id: dict[str, Case] = {case.id: case for case in found.training}
+    found = run_data.arranged(find_cases(run_data.dataset, where, shares=shares))
+    by_id = {case.id: case for case in found.training}
     ids = run_data.training_ids()
     missing = [id_ for id_ in ids if id_ not in by_id]
     if missing:
@@ -101,12 +110,3 @@ def training_cases(
             f"{missing[0]}. Name the folder that holds them with --data."
         )
     return found.root, [by_id[id_] for id_ in ids]
-
-
-def _training_images(
-    config: ExperimentConfig, run_data: RunData, data: Path | None, on_prepare: Progress | None
-) -> dict[str, Pixels]:
-    root, cases = training_cases(config, run_data, data)
-    cache = PixelCache(root, Grid.of(config), on_progress=on_prepare)
-    pixels = cache.images(cases, label="training")
-    return {case.id: image for case, image in zip(cases, pixels, strict=True)}

@@ -17,7 +17,6 @@ from segconf.data import (
     Split,
     find_cases,
     raise_problems,
-    split_cases,
 )
 from segconf.data.datasets import TrainingPixels, prepare_training
 from segconf.devices import resolve_device
@@ -29,6 +28,7 @@ from segconf.snapshots import kept_snapshots, remove_later, snapshot_bytes
 from segconf.training.averaging import WeightAverage
 from segconf.training.ensemble import finish_ensemble, member_config, open_ensemble
 from segconf.training.events import open_events
+from segconf.training.labels import label
 from segconf.training.loop import Loop, TrainingListener
 from segconf.training.parallel import Ranks, joined
 from segconf.training.resuming import check_same_run
@@ -80,7 +80,7 @@ def train(
     with joined(device) as ranks:
         # Without --out every process makes up a name: that of the first one counts.
         run = RunFolder(ranks.agree(folder))
-        found, split = _find(config, dataset, data, ranks)
+        found, split = _find(config, dataset, data, ranks, run if resume else None)
         job = _Job(run, found, split, RunData.of(dataset, data, split), device, ranks, listener)
         if resume:
             check_same_run(run, config, job.data)
@@ -159,17 +159,16 @@ def _run_epochs(state: TrainingState, loop: Loop) -> TrainingResult:
 
 
 def _find(
-    config: ExperimentConfig, dataset: str, data: Path | None, ranks: Ranks
+    config: ExperimentConfig,
+    dataset: str,
+    data: Path | None,
+    ranks: Ranks,
+    resumed: RunFolder | None,
 ) -> tuple[CaseSet, Split]:
     """Find and split the data; no picture is opened yet."""
     options = config.data
-    found = find_cases(dataset, data, shares=HoldOut(options.validation_share, options.test_share))
-    split = split_cases(
-        found,
-        labeled=options.labeled,
-        labeled_list=options.labeled_list,
-        seed=config.training.seed if options.split_seed is None else options.split_seed,
-    )
+    shares = HoldOut(options.validation_share, options.test_share)
+    found, split = label(find_cases(dataset, data, shares=shares), config, resumed)
     if not split.validation:
         raise_problems(found.problems, found.root)  # they may be why there is none
         raise DataError(

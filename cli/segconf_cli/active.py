@@ -1,0 +1,123 @@
+"""`segconf active`: what each way to choose images would have brought."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from segconf_cli.display import messages, results
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from segconf.active.results import Point
+
+
+def active(
+    dataset: Annotated[
+        str, typer.Argument(help="isic, demo, or a folder with images/ and masks/.")
+    ],
+    rounds: Annotated[int, typer.Option(help="Rounds of query and training after the start.")] = 4,
+    budget: Annotated[int, typer.Option(help="Masks revealed in a round.")] = 20,
+    strategies: Annotated[
+        str, typer.Option(help="Compared with each other, with commas between; see segconf query.")
+    ] = "confidence,random",
+    seeds: Annotated[int, typer.Option(help="How many times all is repeated.")] = 1,
+    start: Annotated[
+        int | None,
+        typer.Option(help="Labeled images of the first training.", show_default="the budget"),
+    ] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option(help="Experiment file of every training.", show_default="the defaults"),
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Any setting, such as training.epochs=40."),
+    ] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(help="Folder of the data set.", show_default="SEGCONF_DATA"),
+    ] = None,
+    out: Annotated[
+        Path, typer.Option(help="Folder for everything; the same one continues.")
+    ] = Path("active"),
+) -> None:
+    """Simulate annotation: start small, train, query, reveal the masks, repeat.
+
+    All strategies of a seed share the start. Finished rounds are kept: the same command goes on
+    after an interruption, and more rounds, strategies or seeds can be added.
+
+    Example: segconf active isic --rounds 4 --budget 50 --strategies confidence,random --seeds 2
+    """
+    from segconf.active import as_strategy
+    from segconf.active.simulation import Simulation, simulate
+    from segconf.config import load_config
+    from segconf_cli.live import live_view
+
+    names = dict.fromkeys(name.strip() for name in strategies.split(","))
+    plan = Simulation(
+        dataset=dataset,
+        data=data,
+        config=load_config(config, overrides=settings or []),
+        strategies=tuple(as_strategy(name, option="--strategies") for name in names),
+        rounds=rounds,
+        budget=budget,
+        start=budget if start is None else start,
+        seeds=seeds,
+    )
+    if dataset == "demo":
+        from segconf_cli.data import make_demo
+
+        make_demo(data)
+    try:
+        with live_view() as listener:
+
+            def report(point: Point, done: int, total: int) -> None:
+                messages().print(_line(point), highlight=False, markup=False)
+                listener.on_total("trainings", done, total)
+
+            points = simulate(
+                plan, out, listener=listener, on_progress=listener.on_prepare, on_point=report
+            )
+    except KeyboardInterrupt:
+        messages().print("the same command goes on from here", highlight=False)
+        raise
+    _show(points, out)
+
+
+def _line(point: Point) -> str:
+    what = f"{point.strategy}, round {point.round}" if point.round else "start"
+    return (
+        f"seed {point.seed}, {what}: {point.labels} labels, test mIoU {point.miou:.3f}, "
+        f"AURC {1e3 * point.aurc:.2f} (x 10^3)"
+    )
+
+
+def _show(points: Sequence[Point], out: Path) -> None:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    from segconf.active.results import METRICS, means
+    from segconf.evaluation.tables import heading
+
+    found = means(points)
+    for metric in METRICS:
+        own = [mean for mean in found if mean.metric == metric]
+        table = Table(title=f"test {heading(metric)}", title_justify="left", box=SIMPLE_HEAD)
+        table.add_column("labels")
+        counts = sorted({mean.labels for mean in own})
+        for count in counts:
+            table.add_column(str(count), justify="right", no_wrap=True)
+        for strategy in dict.fromkeys(mean.strategy for mean in own):
+            by_count = {mean.labels: mean for mean in own if mean.strategy == strategy}
+            table.add_row(strategy, *(by_count[count].cell() for count in counts))
+        results().print(table)
+    results().print("± is the standard deviation over seeds.", style="dim", highlight=False)
+    results().print(
+        f"{out / 'active.csv'} has every training, {out / 'active.png'} the curves.",
+        highlight=False,
+        markup=False,
+    )

@@ -1,0 +1,91 @@
+"""`segconf query`: which images to annotate next."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from segconf_cli.display import counting, messages, results
+
+if TYPE_CHECKING:
+    from segconf.active import Queue
+
+SHOWN = 10
+
+
+def query(
+    run: Annotated[Path, typer.Argument(help="Run folder, such as runs/NAME.")],
+    budget: Annotated[
+        int, typer.Option(help="How many images can be annotated.", show_default=False)
+    ],
+    strategy: Annotated[
+        str,
+        typer.Option(
+            help="confidence, boundary-confidence, consistency, entropy, expected-dice, coreset "
+            "or random."
+        ),
+    ] = "confidence",
+    pool: Annotated[
+        Path | None,
+        typer.Option(help="Folder of images.", show_default="the unlabeled images of the run"),
+    ] = None,
+    decisions: Annotated[
+        Path | None,
+        typer.Option(
+            help="File of the review page: rejected images first, then edited, no accepted ones.",
+            show_default="none",
+        ),
+    ] = None,
+    diverse: Annotated[
+        bool,
+        typer.Option(
+            "--diverse",
+            help="Spread the choice: k-center on encoder features among the best 4 x budget.",
+        ),
+    ] = False,
+    out: Annotated[
+        Path, typer.Option(help="List to write; a contact sheet (.png) comes beside it.")
+    ] = Path("next.csv"),
+    data: Annotated[
+        Path | None,
+        typer.Option(help="Folder of the data set, if it has moved.", show_default="as in the run"),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of the strategy random.")] = 0,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps.")] = "auto",
+) -> None:
+    """Rank the images without a label: which should be annotated next?
+
+    Example: segconf query runs/isic-consistency-250-seed0 --budget 50
+    """
+    from segconf.active import Query, as_strategy, write_queue
+    from segconf.active import query as rank
+    from segconf.active.contact_sheet import write_contact_sheet
+    from segconf.errors import ConfigError
+
+    if out.suffix.lower() != ".csv":
+        raise ConfigError(f"--out {out}: expected a name that ends in .csv.")
+    asked = Query(
+        budget, as_strategy(strategy), pool, decisions, diverse, data=data, seed=seed, device=device
+    )
+    sheet = out.with_suffix(".png")
+    with counting() as progress:
+        queue = rank(run, asked, on_progress=progress)
+        write_queue(queue, out)
+        write_contact_sheet(queue, sheet, device=device, on_progress=progress)
+    _show(queue, out, sheet)
+
+
+def _show(queue: Queue, out: Path, sheet: Path) -> None:
+    for note in queue.notes:
+        messages().print(f"note: {note}", highlight=False, markup=False)
+    lines = [f"{rank:4}  {c.id}  {c.reason}" for rank, c in enumerate(queue.choices[:SHOWN], 1)]
+    if len(queue.choices) > SHOWN:
+        lines.append(f"      and {len(queue.choices) - SHOWN} more")
+    lines += [
+        f"List: {out}, contact sheet: {sheet}",
+        "When they have masks:",
+        f"  segconf train DATASET --resume-labels {out}",
+    ]
+    results().print("\n".join(lines), highlight=False, markup=False)

@@ -1,0 +1,209 @@
+"""Which images to annotate next: a ranking of the images without a label, and its reasons."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from segconf.active.features import pooled_features
+from segconf.active.kcenter import k_center
+from segconf.active.pool import BATCH, Pool, folder_pool, run_pool
+from segconf.active.queue import Choice, Queue
+from segconf.active.scores import consistency_scores, network_scores, random_scores
+from segconf.active.strategies import QUANTITIES, Strategy, asks_for_highest
+from segconf.data import Grid
+from segconf.data.cache import Progress
+from segconf.data.decisions import decided_cases, read_decisions
+from segconf.devices import resolve_device
+from segconf.errors import ConfigError, DataError
+from segconf.inference.model import Model
+from segconf.runs import RunFolder
+
+DIVERSE_FACTOR = 4
+"""Best-ranked images per image of the budget among which `diverse` spreads its choice."""
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """What is asked.
+
+    Attributes:
+        budget: how many images can be annotated.
+        strategy: what they are ranked by.
+        pool: a folder of images; the unlabeled images of the run when not given.
+        decisions: file of the review page: rejected images first, then those to edit, without
+            accepted ones.
+        diverse: choose with k-center among the best-ranked four times the budget.
+        data: where the data set of the run lies now, if it has moved.
+        seed: of the strategy `random`.
+        device: auto, cpu, cuda, cuda:N or mps.
+    """
+
+    budget: int
+    strategy: Strategy = "confidence"
+    pool: Path | None = None
+    decisions: Path | None = None
+    diverse: bool = False
+    data: Path | None = None
+    seed: int = 0
+    device: str = "auto"
+
+    def check(self) -> None:
+        """Refuse what contradicts itself."""
+        if self.budget < 1:
+            raise ConfigError(f"--budget {self.budget}: expected a number from 1.")
+        if self.diverse and self.strategy == "coreset":
+            raise ConfigError("--diverse: coreset spreads its choice already. Leave out --diverse.")
+        if self.pool is not None and self.strategy == "consistency":
+            raise ConfigError(
+                "--strategy consistency: the history knows only the images of the run. Leave out "
+                "--pool, or choose another strategy."
+            )
+
+
+def query(run: Path, asked: Query, *, on_progress: Progress | None = None) -> Queue:
+    """Rank the images without a label.
+
+    Args:
+        run: folder of a run that has finished an epoch.
+        asked: budget, strategy and pool.
+        on_progress: called with a label, what is done, and how much there is.
+
+    Raises:
+        ConfigError: the query contradicts itself, or asks for more images than there are.
+        DataError: run, pool or decisions cannot be read.
+    """
+    asked.check()
+    return _Ranking(RunFolder(run), asked, on_progress).queue()
+
+
+class _Ranking:
+    """One query; the network and the images are loaded when they are needed."""
+
+    def __init__(self, run: RunFolder, asked: Query, on_progress: Progress | None) -> None:
+        self.run, self.asked, self.on_progress = run, asked, on_progress
+
+    @cached_property
+    def model(self) -> Model:
+        device = resolve_device(self.asked.device)
+        return Model(self.run.path, device=device, batch_size=BATCH)
+
+    @cached_property
+    def pool(self) -> Pool:
+        asked, config = self.asked, self.run.config()
+        if asked.pool is not None:
+            return folder_pool(asked.pool, Grid.of(config), on_progress=self.on_progress)
+        return run_pool(self.run, "unlabeled", data=asked.data, on_progress=self.on_progress)
+
+    def queue(self) -> Queue:
+        groups, notes = self._groups()
+        available = sum(len(numbers) for numbers in groups.values())
+        if self.asked.budget > available:
+            raise ConfigError(
+                f"--budget {self.asked.budget}: only {available} images can be asked for. Give a "
+                f"number up to {available}."
+            )
+        choose = self._spread if self.asked.strategy == "coreset" else self._ranked
+        return Queue(self.run.path, self.pool, tuple(choose(groups)), tuple(notes))
+
+    def _groups(self) -> tuple[dict[str, list[int]], list[str]]:
+        """Numbers of the images in the order in which the groups are asked for, and notes."""
+        cases = self.pool.cases
+        decided: dict[str, str] = {}
+        notes: list[str] = []
+        if self.asked.decisions is not None:
+            decisions = read_decisions(self.asked.decisions)
+            matched, strangers = decided_cases(decisions, cases)
+            decided = {case.id: decisions[name] for name, of in matched.items() for case in of}
+            if decisions and not matched:
+                raise DataError(
+                    f"{self.asked.decisions}: none of the {len(decisions)} decided images is among "
+                    f"the {len(cases)} that can be asked for, such as {strangers[0]}. Give the "
+                    "decisions about these images, or name the folder they are in with --pool."
+                )
+            if strangers:
+                notes.append(
+                    f"{len(strangers)} decided images are not among those that can be asked for, "
+                    f"such as {strangers[0]}"
+                )
+        groups: dict[str, list[int]] = {"reject": [], "edit": [], "": [], "accept": []}
+        for number, case in enumerate(cases):
+            groups[decided.get(case.id, "")].append(number)
+        accepted = groups.pop("accept")
+        if accepted:
+            notes.append(f"{len(accepted)} accepted images are left out")
+        return groups, notes
+
+    def _ranked(self, groups: dict[str, list[int]]) -> list[Choice]:
+        """The best scores of each group in turn, spread over the images if asked for."""
+        scores = self._scores()
+        sign = -1 if asks_for_highest(self.asked.strategy) else 1
+        everyone = [number for numbers in groups.values() for number in numbers]
+        everyone.sort(key=lambda number: (sign * scores[number], number))
+        place = {number: place for place, number in enumerate(everyone, start=1)}
+        choices: list[Choice] = []
+        for decision, numbers in groups.items():
+            best = sorted(numbers, key=lambda number: place[number])
+            wanted = min(len(best), self.asked.budget - len(choices))
+            if self.asked.diverse and wanted:
+                best = best[: DIVERSE_FACTOR * wanted]
+                if len(best) > wanted:
+                    spread = k_center(self._features(self.pool, best), wanted)
+                    best = [best[position] for position in spread.positions]
+            for number in best[:wanted]:
+                words = self._reason(scores[number], place[number], len(everyone))
+                choices.append(self._choice(number, scores[number], decision, words))
+        return choices
+
+    def _scores(self) -> list[float]:
+        asked, ids = self.asked, [case.id for case in self.pool.cases]
+        match asked.strategy:
+            case "consistency":
+                return consistency_scores(
+                    self.run.path, ids, data=asked.data, on_progress=self.on_progress
+                )
+            case "random":
+                return random_scores(ids, seed=asked.seed)
+            case strategy:
+                return network_scores(strategy, self.model, self.pool, on_progress=self.on_progress)
+
+    def _spread(self, groups: dict[str, list[int]]) -> list[Choice]:
+        """The farthest from all labeled and chosen images, group by group."""
+        labeled = run_pool(self.run, "labeled", data=self.asked.data, on_progress=self.on_progress)
+        centers = self._features(labeled, range(len(labeled.cases)))
+        choices: list[Choice] = []
+        for decision, numbers in groups.items():
+            wanted = min(len(numbers), self.asked.budget - len(choices))
+            if not wanted:
+                continue
+            points = self._features(self.pool, numbers)
+            spread = k_center(points, wanted, centers=centers)
+            for position, distance in zip(spread.positions, spread.distances, strict=True):
+                words = f"distance {distance:.4g}, farthest from labeled and chosen images"
+                choices.append(self._choice(numbers[position], distance, decision, words))
+            centers = torch.cat([centers, points[spread.positions]])
+        return choices
+
+    def _features(self, pool: Pool, numbers: Sequence[int]) -> Tensor:
+        return pooled_features(self.model, pool, numbers, on_progress=self.on_progress)
+
+    def _choice(self, number: int, score: float, decision: str, words: str) -> Choice:
+        prefix = {"reject": "rejected in review; ", "edit": "edited in review; ", "": ""}[decision]
+        return Choice(number, self.pool.cases[number].id, score, prefix + words)
+
+    def _reason(self, score: float, place: int, total: int) -> str:
+        if self.asked.strategy == "random":
+            return f"random choice of seed {self.asked.seed}"
+        extreme = "highest" if asks_for_highest(self.asked.strategy) else "lowest"
+        counted = extreme if place == 1 else f"{_ordinal(place)} {extreme}"
+        spread = "; chosen for variety" if self.asked.diverse else ""
+        return f"{QUANTITIES[self.asked.strategy]} {score:.4g}, {counted} of {total}{spread}"
+
+
+def _ordinal(number: int) -> str:
+    last_two = number % 100
+    ending = {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number}{'th' if last_two in {11, 12, 13} else ending}"

@@ -1,0 +1,98 @@
+"""One number per image: means over its pixels, so that the size of an image does not matter."""
+
+import hashlib
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from segconf.active.pool import Pool
+from segconf.active.strategies import Strategy
+from segconf.confidence import negative_entropy
+from segconf.data.cache import Progress
+from segconf.errors import ConfigError, TrainingError
+from segconf.inference.grid import Band, Maps
+from segconf.inference.model import Model
+from segconf.inference.probabilities import FloatArray
+from segconf.inference.summary import summarize
+from segconf.review.cases import CaseRow
+from segconf.training.maps import history_maps
+
+
+def network_scores(
+    strategy: Strategy, model: Model, pool: Pool, *, on_progress: Progress | None = None
+) -> list[float]:
+    """Scores of all cases of a pool by a pass of the network."""
+    scores: list[float] = []
+    for pixels in pool.batches(range(len(pool.cases))):
+        scores += [image_score(strategy, logits) for logits in model.grid_logits(pixels)]
+        if on_progress is not None:
+            on_progress("images judged", len(scores), len(pool.cases))
+    return scores
+
+
+def image_score(strategy: Strategy, logits: FloatArray) -> float:
+    """Score of one image from its logits (K, h, w), after the temperature.
+
+    An image in which nothing is found has no border: it is judged by all its pixels.
+    """
+    if strategy == "entropy":
+        # + 0.0 because a certain image should not have the entropy -0.
+        return float(-negative_entropy(torch.from_numpy(logits[None]).double()).mean()) + 0.0
+    maps = predicted_maps(logits)
+    row = summarize(CaseRow("", ""), maps, threshold=0)
+    match strategy:
+        case "confidence":
+            return row.mean_confidence
+        case "boundary-confidence":
+            border = row.border_confidence
+            return row.mean_confidence if math.isnan(border) else border
+        case "expected-dice":
+            return row.expected_dice
+        case _:
+            raise ValueError(f"{strategy} does not look at the prediction")
+
+
+def predicted_maps(logits: FloatArray) -> Maps:
+    """Mask and confidence (1, h, w) on the grid of the network."""
+    classes, height, width = logits.shape
+    maps = Maps.empty((1, height, width), classes=classes, probabilities=False)
+    maps.fill(0, [Band(0, np.ascontiguousarray(logits))])
+    return maps
+
+
+def consistency_scores(
+    run: Path, ids: Sequence[str], *, data: Path | None, on_progress: Progress | None = None
+) -> list[float]:
+    """Mean consistency of images of a run, from the history of its training.
+
+    Raises:
+        ConfigError: the run keeps no history of these images.
+    """
+    way_out = "Choose another --strategy, or train with --method consistency."
+    try:
+        total, maps = history_maps(run, data=data, on_prepare=on_progress)
+    except TrainingError as error:
+        raise ConfigError(f"--strategy consistency: {error} {way_out}") from error
+    wanted = set(ids)
+    found: dict[str, float] = {}
+    for number, image in enumerate(maps, start=1):
+        if image.id in wanted:
+            found[image.id] = float(image.consistency.mean(dtype=np.float64))
+        if on_progress is not None:
+            on_progress("history", number, total)
+    missing = [id_ for id_ in ids if id_ not in found]
+    if missing:
+        raise ConfigError(
+            f"--strategy consistency: the history of {run} does not hold its unlabeled images, "
+            f"such as {missing[0]}. {way_out}"
+        )
+    return [found[id_] for id_ in ids]
+
+
+def random_scores(ids: Sequence[str], *, seed: int) -> list[float]:
+    """Numbers in [0, 1) that depend on the seed and the id alone."""
+    digests = (hashlib.sha256(f"query/{seed}/{id_}".encode()).digest() for id_ in ids)
+    return [int.from_bytes(digest[:6]) / 2**48 for digest in digests]

@@ -1,0 +1,213 @@
+"""Annotation simulated on a labeled data set: train, query, reveal the masks, repeat."""
+
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from segconf.active.query import Query, query
+from segconf.active.queue import write_queue
+from segconf.active.results import Point, write_results
+from segconf.active.strategies import Strategy
+from segconf.config import ExperimentConfig
+from segconf.data import HoldOut, find_cases, raise_problems
+from segconf.data.cache import Progress
+from segconf.data.discovery import DEFAULT_FOLDERS
+from segconf.errors import ConfigError, DataError
+from segconf.evaluation import EvaluationOptions, evaluate
+from segconf.files import write_text
+from segconf.runs import RunFolder
+from segconf.training import TrainingListener, train
+
+SETTINGS = "simulation.json"
+FREE = ("training.seed", "training.device", "training.workers")
+"""Settings of the configuration that a simulation may change when it goes on."""
+
+OnPoint = Callable[[Point, int, int], None]
+"""Called after every training with its point, how many are done, and how many there are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Simulation:
+    """What is simulated.
+
+    Attributes:
+        dataset: `isic`, `demo` or a folder.
+        data: where a named data set lies.
+        config: of every training, but for labels and seed.
+        strategies: compared with each other.
+        rounds: of query and training, after the start.
+        budget: images whose masks are revealed in a round.
+        start: labeled images of the first training, the same for all strategies of a seed.
+        seeds: 0, 1, ...: how many.
+    """
+
+    dataset: str
+    data: Path | None
+    config: ExperimentConfig
+    strategies: tuple[Strategy, ...]
+    rounds: int
+    budget: int
+    start: int
+    seeds: int
+
+    def check(self) -> None:
+        """Refuse what cannot be simulated, before anything is trained."""
+        for name in ("rounds", "budget", "start", "seeds"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"--{name} {getattr(self, name)}: expected a number from 1.")
+        if "consistency" in self.strategies and self.config.training.method != "consistency":
+            raise ConfigError(
+                "--strategies consistency: the history of unlabeled images is kept by the method "
+                f"consistency, not by {self.config.training.method}. Leave it out, or use "
+                "--set training.method=consistency."
+            )
+        options = self.config.data
+        shares = HoldOut(options.validation_share, options.test_share)
+        found = find_cases(self.dataset, self.data, shares=shares)
+        raise_problems(found.problems, found.root)
+        hidden = [case.id for case in found.training if case.mask_path is None]
+        if hidden:
+            raise DataError(
+                f"{found.root}: {len(hidden)} training images have no mask, such as {hidden[0]}. A "
+                "simulation reveals masks: use a data set in which every image has one."
+            )
+        if not any(case.mask_path for case in found.test):
+            raise DataError(f"{found.root}: no test images with masks, on which rounds are judged.")
+        needed = self.start + self.rounds * self.budget
+        if needed > len(found.training):
+            raise ConfigError(
+                f"--start {self.start} --rounds {self.rounds} --budget {self.budget}: {needed} "
+                f"labels, but {found.root} has {len(found.training)} training images. Lower one "
+                "of them."
+            )
+
+    def configured(self, *, seed: int, queue: Path | None = None) -> ExperimentConfig:
+        """Configuration of a training: from the start labels, or those that a queue adds."""
+        values = self.config.model_dump()
+        values["data"] |= {"labeled_list": None, "accept_as_labels": None, "maps": None}
+        values["data"] |= {"labeled": None if queue else self.start, "resume_labels": queue}
+        values["training"] |= {"seed": seed}
+        return ExperimentConfig.model_validate(values)
+
+
+def simulate(
+    plan: Simulation,
+    out: Path,
+    *,
+    listener: TrainingListener | None = None,
+    on_progress: Progress | None = None,
+    on_point: OnPoint | None = None,
+) -> tuple[Point, ...]:
+    """Run every round whose result is not there yet, then write active.csv and active.png.
+
+    Args:
+        plan: what is simulated. Rounds, strategies and seeds may be added to a finished one.
+        out: folder for everything; the same one continues an interrupted simulation.
+        listener: is told about the trainings.
+        on_progress: is told about queries and evaluations.
+        on_point: is told about finished trainings.
+    """
+    plan.check()
+    _remember(plan, out)
+    total = plan.seeds * (1 + len(plan.strategies) * plan.rounds)
+    points: list[Point] = []
+    worker = _Worker(plan, out, listener, on_progress)
+    for done, trained in enumerate(worker.points(), start=1):
+        points += trained
+        if on_point is not None:
+            on_point(trained[0], done, total)
+    points.sort(key=lambda point: (plan.strategies.index(point.strategy), point.seed, point.round))
+    write_results(points, out)
+    return tuple(points)
+
+
+@dataclass(frozen=True, slots=True)
+class _Worker:
+    plan: Simulation
+    out: Path
+    listener: TrainingListener | None
+    on_progress: Progress | None
+
+    def points(self) -> Iterator[list[Point]]:
+        """The points of one training after another; that of a start counts for every strategy."""
+        plan = self.plan
+        for seed in range(plan.seeds):
+            start = self.out / f"seed{seed}" / "start"
+            miou, aurc = self._scores(start, seed, None)
+            yield [Point(name, seed, 0, plan.start, miou, aurc) for name in plan.strategies]
+            for strategy in plan.strategies:
+                before = start
+                for number in range(1, plan.rounds + 1):
+                    run = self.out / f"seed{seed}" / strategy / f"round{number}"
+                    queue = run.with_suffix(".csv")
+                    if not queue.is_file():
+                        self._ask(before, strategy, seed, queue)
+                    miou, aurc = self._scores(run, seed, queue)
+                    labels = plan.start + number * plan.budget
+                    yield [Point(strategy, seed, number, labels, miou, aurc)]
+                    before = run
+
+    def _ask(self, run: Path, strategy: Strategy, seed: int, queue: Path) -> None:
+        device = self.plan.config.training.device
+        asked = Query(self.plan.budget, strategy, seed=seed, device=device)
+        write_queue(query(run, asked, on_progress=self.on_progress), queue)
+
+    def _scores(self, folder: Path, seed: int, queue: Path | None) -> tuple[float, float]:
+        """Test mIoU and AURC of a training, done now unless it was done before."""
+        found = folder / "evaluation" / "test" / "metrics.json"
+        if not found.is_file():
+            self._train(folder, seed, queue)
+            device = self.plan.config.training.device
+            evaluate(folder, EvaluationOptions(device=device), on_progress=self.on_progress)
+        scores = json.loads(found.read_text(encoding="utf-8"))["metrics"]["all"]["strict"]
+        return scores["miou"], scores["aurc"]
+
+    def _train(self, folder: Path, seed: int, queue: Path | None) -> None:
+        run = RunFolder(folder)
+        resume = run.split_file.is_file()
+        if not resume:
+            shutil.rmtree(folder, ignore_errors=True)  # stopped before anything was trained
+        # That of the run names its list as it was called from where the run was started.
+        config = run.config() if resume else self.plan.configured(seed=seed, queue=queue)
+        train(
+            config,
+            dataset=self.plan.dataset,
+            data=self.plan.data,
+            folder=folder,
+            resume=resume,
+            listener=self.listener,
+        )
+
+
+def _remember(plan: Simulation, out: Path) -> None:
+    """Note the settings in a new folder; refuse a folder with other ones."""
+    sections = plan.config.model_dump(mode="json")
+    settings = {
+        f"{s}.{key}": value for s, values in sections.items() for key, value in values.items()
+    }
+    settings = {key: value for key, value in settings.items() if key not in FREE}
+    is_named = plan.dataset in DEFAULT_FOLDERS
+    settings["dataset"] = plan.dataset if is_named else str(Path(plan.dataset).absolute())
+    settings |= {"start": plan.start, "budget": plan.budget}
+    file = out / SETTINGS
+    try:
+        if file.is_file():
+            before = json.loads(file.read_text(encoding="utf-8"))
+        else:
+            out.mkdir(parents=True, exist_ok=True)
+            write_text(file, json.dumps(settings, indent=1))
+            return
+    except (OSError, ValueError) as error:
+        raise DataError(f"{file}: cannot be used ({error}). Choose another --out.") from error
+    changed = [
+        f"  {key} was {before.get(key)}, now {settings.get(key)}"
+        for key in sorted(before.keys() | settings.keys())
+        if before.get(key) != settings.get(key)
+    ]
+    if changed:
+        head = f"{out}: holds a simulation with other settings:"
+        raise ConfigError(
+            "\n".join([head, *changed, "Choose another --out, or the same settings."])
+        )

@@ -1,0 +1,112 @@
+"""Which labels a run trains on: masks of the data set, earlier rounds, accepted predictions."""
+
+import csv
+from collections.abc import Sequence
+from pathlib import Path
+
+from segconf.config import ExperimentConfig
+from segconf.data import CaseSet, Split, split_cases
+from segconf.data.cases import raise_problems
+from segconf.data.decisions import decided_cases, read_decisions
+from segconf.data.splits import read_id_list
+from segconf.errors import DataError
+from segconf.runs import RunData, RunFolder
+
+MASK_SUFFIXES = (".png", ".nii.gz")
+"""Of the masks that `segconf predict` writes: for pictures and for volumes."""
+
+
+def label(
+    found: CaseSet, config: ExperimentConfig, resumed: RunFolder | None = None
+) -> tuple[CaseSet, Split]:
+    """Choose the labeled images of a data set as the configuration says.
+
+    Args:
+        found: the data set.
+        config: of the run.
+        resumed: the run that is continued. It remembers its labels: the lists that it was started
+            with may have changed since.
+
+    Returns:
+        The data set in the parts of the earlier run, if there is one, and its split.
+    """
+    options = config.data
+    names: Path | Sequence[str] | None = options.labeled_list
+    accepted: dict[str, Path] = {}
+    before: RunData | None = resumed.data() if resumed is not None else None
+    if before is None and options.resume_labels is not None:
+        before = queried_run(options.resume_labels).data()
+        names = [*_own_masks(before), *read_id_list(options.resume_labels)]
+    elif before is not None and any((names, options.resume_labels, options.accept_as_labels)):
+        names = _own_masks(before)
+    if before is not None:
+        found = before.arranged(found)
+        accepted = {id_: Path(mask) for id_, mask in before.accepted.items()}
+    if resumed is None and options.accept_as_labels is not None and options.maps is not None:
+        accepted |= accepted_masks(options.accept_as_labels, options.maps, found)
+    _check_files(accepted)
+    counted = options.labeled if names is None else None
+    seed = config.training.seed if options.split_seed is None else options.split_seed
+    split = split_cases(found, labeled=counted, labeled_list=names, seed=seed)
+    return found, split.with_accepted(accepted)
+
+
+def queried_run(queue: Path) -> RunFolder:
+    """The run whose images a list of `segconf query` ranks.
+
+    Raises:
+        DataError: the file was not written by `segconf query`, or its run is gone.
+    """
+    way_out = "Give the list that `segconf query` wrote, or an id list with --labeled-list."
+    try:
+        with queue.open(encoding="utf-8-sig", newline="") as file:
+            runs = {row["run"] for row in csv.DictReader(file)}
+    except FileNotFoundError:
+        raise DataError(f"{queue}: no such file. {way_out}") from None
+    except (OSError, ValueError, KeyError) as error:
+        raise DataError(f"{queue}: does not name the run that was queried. {way_out}") from error
+    if len(runs) != 1:
+        raise DataError(f"{queue}: names {len(runs)} runs instead of one. {way_out}")
+    folder = queue.parent / runs.pop()
+    if not folder.is_dir():
+        raise DataError(
+            f"{queue}: the run that was queried is not at {folder} any more, but the labels of the "
+            "earlier rounds are listed there. Put it back, or give all ids with --labeled-list."
+        )
+    return RunFolder(folder)
+
+
+def accepted_masks(decisions: Path, maps: Path, found: CaseSet) -> dict[str, Path]:
+    """Masks of the training images whose prediction was accepted, by id.
+
+    Raises:
+        DataError: an accepted case is no training image, or has no mask in the prediction folder.
+    """
+    accepted = {n: d for n, d in read_decisions(decisions).items() if d == "accept"}
+    matched, strangers = decided_cases(accepted, found.training)
+    problems = [f"{name}: accepted, but no training image of that name" for name in strangers]
+    masks: dict[str, Path] = {}
+    for name, cases in matched.items():
+        files = [maps / "masks" / f"{name}{suffix}" for suffix in MASK_SUFFIXES]
+        existing = [file for file in files if file.is_file()]
+        if not existing:
+            problems.append(f"{name}: accepted, but there is no {files[0]}")
+        else:
+            masks |= dict.fromkeys((case.id for case in cases), existing[0])
+    raise_problems(problems, decisions)
+    return masks
+
+
+def _own_masks(before: RunData) -> list[str]:
+    """Labeled images of a run whose mask belongs to the data set."""
+    return [id_ for id_ in before.ids["labeled"] if id_ not in before.accepted]
+
+
+def _check_files(accepted: dict[str, Path]) -> None:
+    gone = [
+        f"{mask}: accepted as the label of {id_}, but gone"
+        for id_, mask in accepted.items()
+        if not mask.is_file()
+    ]
+    if gone:
+        raise_problems(gone, next(iter(accepted.values())).parent)

@@ -1,0 +1,222 @@
+"""The next round: earlier labels, queried images and accepted predictions, kept on resume."""
+
+import json
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from segconf.data import Grid, PixelCache, find_cases
+from segconf.data.datasets import prepare_training
+from segconf.errors import ConfigError, DataError, TrainingError
+from segconf.evaluation import EvaluationOptions, evaluate
+from segconf.runs import RunFolder
+from segconf.training.labels import label
+from tests.conftest import write_folder
+from tests.training_runs import (
+    Interrupter,
+    TinyNetwork,
+    contents,
+    differences,
+    settings,
+    train_tiny,
+)
+
+NEXT = {"data__labeled": None, "data__resume_labels": "next.csv", "training__epochs": 2}
+
+
+@pytest.fixture
+def first(folder_dataset, tmp_path, monkeypatch):
+    """A run with three labels, and a list of two more images beside it."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "ids.txt").write_text("case_001\ncase_004\ncase_006\n")
+    listed = {"data__labeled": None, "data__labeled_list": "ids.txt"}
+    train_tiny(folder_dataset, tmp_path / "first", training__epochs=1, **listed)
+    write_list(tmp_path / "next.csv", ["case_005", "case_000"])
+    return tmp_path / "first"
+
+
+def write_list(path, ids, run="first"):
+    rows = [f"{rank},{id_},0.5,why,{run}" for rank, id_ in enumerate(ids, start=1)]
+    path.write_text("\n".join(["rank,id,score,reason,run", *rows]) + "\n")
+
+
+def saved(run):
+    return json.loads((run / "split.json").read_text())
+
+
+@pytest.mark.usefixtures("first")
+def test_the_labels_of_the_run_and_the_listed_ones(folder_dataset, tmp_path):
+    train_tiny(folder_dataset, tmp_path / "second", **NEXT)
+    split = saved(tmp_path / "second")
+    assert split["labeled"] == ["case_000", "case_001", "case_004", "case_005", "case_006"]
+    assert split["unlabeled"] == ["case_002", "case_003", "case_007"]
+    assert "accepted" not in split
+
+
+@pytest.mark.usefixtures("first")
+def test_a_list_that_changed_does_not_change_a_run(folder_dataset, tmp_path):
+    train_tiny(folder_dataset, tmp_path / "whole", **NEXT)
+    with pytest.raises(KeyboardInterrupt):
+        train_tiny(folder_dataset, tmp_path / "second", listener=Interrupter(1, 1), **NEXT)
+    write_list(tmp_path / "next.csv", ["case_007"])  # the next query, under the same name
+    train_tiny(folder_dataset, tmp_path / "second", resume=True, **NEXT)
+    assert differences(contents(tmp_path / "whole"), contents(tmp_path / "second")) == []
+    changes = NEXT | {"data__resume_labels": None}
+    with pytest.raises(TrainingError, match=r"data.resume_labels was next.csv, now None"):
+        train_tiny(folder_dataset, tmp_path / "second", resume=True, **changes)
+
+
+def test_masks_that_come_later_move_no_image(tmp_path, monkeypatch):
+    """Without val/ and test/ a share of the images with masks is held out: it must not change."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("segconf.checkpoints.build_model", lambda *_, **__: TinyNetwork())
+    root = write_folder(tmp_path / "discs", 20, masks=10)
+    shares = {"data__validation_share": 0.2, "data__test_share": 0.2}
+    train_tiny(root, tmp_path / "first", training__epochs=1, data__labeled=None, **shares)
+    before = saved(tmp_path / "first")
+    assert (len(before["validation"]), len(before["test"]), len(before["labeled"])) == (2, 2, 6)
+    write_folder(root, 20)  # all of them have a mask now
+    found = find_cases(str(root))
+    assert {case.id for case in found.test} != set(before["test"])
+    new = before["unlabeled"][:8]
+    write_list(tmp_path / "next.csv", new)
+    train_tiny(root, tmp_path / "second", **shares, **NEXT)
+    after = saved(tmp_path / "second")
+    assert after["validation"] == before["validation"]
+    assert after["test"] == before["test"]
+    assert after["labeled"] == sorted([*before["labeled"], *new])
+    for run in ("first", "second"):
+        evaluation = evaluate(tmp_path / run, EvaluationOptions(device="cpu"))
+        assert [row.case for row in evaluation.report.cases] == before["test"]
+
+
+@pytest.fixture
+def maps(tmp_path):
+    """Predictions of two images, one accepted: a square that is nothing like the true disc."""
+    square = np.zeros((32, 32), np.uint8)
+    square[:5, :7] = 1
+    (tmp_path / "maps/masks").mkdir(parents=True)
+    for name in ("case_002", "case_003"):
+        Image.fromarray(square).save(tmp_path / f"maps/masks/{name}.png")
+    decide(tmp_path, case_002="accept", case_003="edit")
+    return tmp_path / "maps"
+
+
+def decide(folder, **decisions):
+    rows = [{"case": case, "decision": decision} for case, decision in decisions.items()]
+    content = {"format": "segconf decisions 1", "decisions": rows}
+    (folder / "decisions.json").write_text(json.dumps(content))
+
+
+ACCEPT = NEXT | {"data__accept_as_labels": "decisions.json", "data__maps": "maps"}
+
+
+@pytest.mark.usefixtures("first")
+def test_accepted_predictions_are_used_and_marked(folder_dataset, tmp_path, maps):
+    _, split = label(find_cases(str(folder_dataset)), settings(**ACCEPT))
+    pixels = prepare_training(PixelCache(folder_dataset, Grid.of(settings())), split)
+    rows = dict(zip(pixels.labeled_rows.tolist(), pixels.labeled_masks, strict=True))
+    assert sorted(rows) == [0, 1, 2, 4, 5, 6]
+    square = np.asarray(Image.open(maps / "masks/case_002.png"))
+    assert np.array_equal(rows[2], square)
+    assert not np.array_equal(rows[4], square)
+
+    train_tiny(folder_dataset, tmp_path / "second", **ACCEPT)
+    found = saved(tmp_path / "second")
+    assert found["accepted"] == {"case_002": str(maps / "masks/case_002.png")}
+    assert "case_002" in found["labeled"]
+    assert "case_003" in found["unlabeled"]
+
+
+@pytest.mark.usefixtures("first")
+def test_accepted_labels_are_remembered(folder_dataset, tmp_path, maps):
+    train_tiny(folder_dataset, tmp_path / "whole", **ACCEPT)
+    with pytest.raises(KeyboardInterrupt):
+        train_tiny(folder_dataset, tmp_path / "second", listener=Interrupter(1, 1), **ACCEPT)
+    decide(tmp_path, case_003="accept")  # more review in the meantime
+    train_tiny(folder_dataset, tmp_path / "second", resume=True, **ACCEPT)
+    assert differences(contents(tmp_path / "whole"), contents(tmp_path / "second")) == []
+
+    # A third round keeps them, without asking for the decisions again.
+    write_list(tmp_path / "next.csv", ["case_007"], run="second")
+    train_tiny(folder_dataset, tmp_path / "third", **NEXT)
+    assert saved(tmp_path / "third")["accepted"] == saved(tmp_path / "second")["accepted"]
+    assert set(saved(tmp_path / "third")["labeled"]) == {*saved(tmp_path / "second")["labeled"],
+                                                        "case_007"}  # fmt: skip
+
+    mask = maps / "masks/case_002.png"
+    content = mask.read_bytes()
+    Image.fromarray(np.eye(32, dtype=np.uint8)).save(mask)
+    with pytest.raises(TrainingError, match="files of the data set have other sizes"):
+        train_tiny(folder_dataset, tmp_path / "second", resume=True, **ACCEPT)
+    mask.unlink()
+    with pytest.raises(DataError, match="accepted as the label of case_002, but gone"):
+        train_tiny(folder_dataset, tmp_path / "second", resume=True, **ACCEPT)
+    mask.write_bytes(content)
+
+
+@pytest.mark.usefixtures("first", "maps")
+def test_a_true_mask_wins_over_an_accepted_prediction(folder_dataset, tmp_path):
+    decide(tmp_path, case_001="accept", case_002="accept")
+    square = tmp_path / "maps/masks/case_002.png"
+    (tmp_path / "maps/masks/case_001.png").write_bytes(square.read_bytes())
+    _, split = label(find_cases(str(folder_dataset)), settings(**ACCEPT))
+    assert split.accepted == {"case_002"}
+    masks = {case.id: case.mask_path for case in split.labeled}
+    assert masks["case_001"] == folder_dataset / "masks/case_001.png"
+
+
+def test_nothing_is_accepted_unless_asked(first, folder_dataset, maps):
+    assert maps.is_dir()
+    _, split = label(find_cases(str(folder_dataset)), settings(**NEXT))
+    assert split.accepted == frozenset()
+    assert len(split.labeled) == len(RunFolder(first).data().ids["labeled"]) + 2
+
+
+@pytest.mark.usefixtures("first", "maps")
+@pytest.mark.parametrize(
+    ("decisions", "named"),
+    [
+        ({"case_002": "accept", "case_009": "accept"}, "case_009: accepted, but no training image"),
+        ({"case_007": "accept"}, "case_007: accepted, but there is no maps/masks/case_007.png"),
+    ],
+)
+def test_accepted_cases_that_cannot_be_used(folder_dataset, tmp_path, decisions, named):
+    decide(tmp_path, **decisions)
+    with pytest.raises(DataError) as refusal:
+        label(find_cases(str(folder_dataset)), settings(**ACCEPT))
+    assert named in str(refusal.value)
+
+
+def test_an_id_without_a_mask_is_named(first, folder_dataset):
+    assert first.is_dir()
+    (folder_dataset / "masks/case_005.png").unlink()
+    with pytest.raises(DataError, match=r"case_005: this image has no mask. Put one beside the"):
+        label(find_cases(str(folder_dataset)), settings(**NEXT))
+
+
+@pytest.mark.usefixtures("first")
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("id\ncase_005\n", "next.csv: does not name the run that was queried"),
+        ("id,run\ncase_005,first\ncase_000,other\n", "names 2 runs instead of one"),
+        ("id,run\ncase_005,gone\n", "the run that was queried is not at gone any more"),
+        (None, "next.csv: no such file"),
+    ],
+)
+def test_a_list_that_query_did_not_write(folder_dataset, tmp_path, text, named):
+    (tmp_path / "next.csv").unlink()
+    if text is not None:
+        (tmp_path / "next.csv").write_text(text)
+    with pytest.raises(DataError) as refusal:
+        label(find_cases(str(folder_dataset)), settings(**NEXT))
+    assert named in str(refusal.value)
+
+
+def test_contradictions_of_the_configuration():
+    with pytest.raises(ConfigError, match="accept_as_labels and maps go together"):
+        settings(data__accept_as_labels="decisions.json")
+    chosen = settings(data__resume_labels="next.csv").data
+    assert (chosen.labeled, str(chosen.resume_labels)) == (None, "next.csv")
