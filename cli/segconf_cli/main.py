@@ -18,6 +18,7 @@ from segconf_cli.predict import predict
 from segconf_cli.review import review
 from segconf_cli.score import score
 from segconf_cli.train import train
+from segconf_cli.triage import triage
 
 app = typer.Typer(
     name="segconf",
@@ -56,6 +57,7 @@ app.command()(evaluate)
 app.command()(score)
 app.command()(compare)
 app.command()(predict)
+app.command()(triage)
 app.command()(export)
 app.command()(review)
 app.command()(history)

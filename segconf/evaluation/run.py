@@ -11,11 +11,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from segconf.data import Case, Grid, HoldOut, PixelCache, find_cases, raise_problems
+from segconf.data import Case, Grid, PixelCache
 from segconf.devices import resolve_device
-from segconf.errors import DataError
 from segconf.evaluation.cases import CHALLENGE_LIMIT, Judge, Tolerances
 from segconf.evaluation.report import EvaluationReport, build_report, write_report
+from segconf.evaluation.sources import labeled_cases
 from segconf.evaluation.threshold import Threshold, fit_threshold
 from segconf.files import write_text
 from segconf.images import read_mask
@@ -122,20 +122,7 @@ class _Source:
         return judge
 
     def _cases(self, split: str) -> tuple[tuple[Case, ...], Path]:
-        config, used = self.run.config(), self.run.data()
-        shares = HoldOut(config.data.validation_share, config.data.test_share)
-        where = self.options.data or (Path(used.data) if used.data else None)
-        found = find_cases(used.dataset, where, shares=shares)
-        raise_problems(found.problems, found.root)
-        part = found.test if split == "test" else found.validation
-        cases = tuple(case for case in part if case.mask_path is not None)
-        if not cases:
-            other = "val" if split == "test" else "test"
-            raise DataError(
-                f"{found.root}: no {split} images with masks. Name another folder with --data, or "
-                f"use --split {other}."
-            )
-        return cases, found.root
+        return labeled_cases(self.run, self.options.data, split)
 
     def _grid_pairs(self, cases: Sequence[Case], root: Path) -> Iterator[Pair]:
         """Logits and masks on the network's grid."""
