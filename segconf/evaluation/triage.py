@@ -60,7 +60,7 @@ class JudgedCases:
 
 
 def scores_of(rows: Sequence[CaseRow], name: str) -> Floats:
-    """(N,) values of a score; -1 without one, because nothing was found: look whether that is so."""
+    """(N,) values of a score; -1 where nothing was found: those are to be looked at first."""
     values = np.array([getattr(row, name) for row in rows], np.float64)
     return np.where(np.isnan(values), -1.0, values)
 
