@@ -17,6 +17,7 @@ from segconf.data import Case, CaseSet, Split
 from segconf.data.discovery import DEFAULT_FOLDERS
 from segconf.errors import TrainingError
 from segconf.files import replacing, write_text
+from segconf.strangers import FILE_NAME as FEATURES
 
 MEMBERS = "members"
 PACKAGES = ("torch", "segmentation-models-pytorch", "albumentations", "monai", "numpy", "pillow")
@@ -85,6 +86,7 @@ class RunFolder:
         self.state_file = path / "last.ckpt"
         self.previous_state_file = path / "last.previous.ckpt"
         self.best_file = path / "best.safetensors"
+        self.features_file = path / FEATURES
         self.history = path / "history"
         self.events = path / "events"
 

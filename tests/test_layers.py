@@ -11,7 +11,7 @@ PACKAGE = ROOT / "segconf"
 LAYERS = [
     {"errors"},
     {"devices", "files"},
-    {"confidence", "history", "losses", "metrics"},
+    {"confidence", "history", "losses", "metrics", "strangers"},
     {"aleatoric"},
     {"images"},
     {"config"},

@@ -11,6 +11,7 @@ from segconf_cli.display import counting, messages, results
 
 if TYPE_CHECKING:
     from segconf.evaluation import Evaluation, EvaluationReport
+    from segconf.evaluation.strangers import StrangerReport
 
 STRATA = ("boundary", "foreground")
 LITTLE_COVERAGE = 0.5
@@ -32,6 +33,12 @@ def evaluate(
         float | None,
         typer.Option(help="Fit, on validation images, the confidence that keeps the risk below."),
     ] = None,
+    ood: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="Images of another kind: can they be told?", show_default="none"
+        ),
+    ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps.")] = "auto",
 ) -> None:
     """Measure segmentation and confidence on every pixel of a split.
@@ -51,8 +58,15 @@ def evaluate(
     )
     with counting() as progress:
         evaluation = judge(run, options, out=out, on_progress=progress)
-    if evaluation is not None:
-        _show(evaluation)
+    if evaluation is None:
+        return
+    _show(evaluation)
+    if ood is not None:
+        from segconf.evaluation.strangers import evaluate_strangers
+
+        with counting() as progress:
+            report = evaluate_strangers(run, ood, evaluation.folder, options, on_progress=progress)
+        _show_strangers(report, evaluation.folder)
 
 
 def _show(evaluation: Evaluation) -> None:
@@ -72,6 +86,35 @@ def _show(evaluation: Evaluation) -> None:
                 highlight=False,
             )
     messages().print(f"Report: {evaluation.folder}", highlight=False, markup=False)
+
+
+def _show_strangers(report: StrangerReport, folder: Path) -> None:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    table = Table(box=SIMPLE_HEAD)
+    for title in ("score", "AUROC", "detection error", "FPR-95"):
+        table.add_column(title, justify="left" if title == "score" else "right", no_wrap=True)
+    for name, values in report.metrics.items():
+        table.add_row(
+            name, *(f"{values[key]:.3f}" for key in ("auroc", "detection_error", "fpr95"))
+        )
+    results().print(f"{report.strangers} strangers among {report.own} own images:", highlight=False)
+    results().print(table)
+    if report.flagged is not None and report.false_alarm_rate is not None:
+        own, strangers = report.flagged
+        results().print(
+            f"predict would flag {strangers:.1%} of the strangers and {own:.1%} of the own images "
+            f"(false alarms on validation: {report.false_alarm_rate:.1%}).",
+            highlight=False,
+        )
+    else:
+        messages().print(
+            "note: this run kept no features of its training images, so predict cannot flag "
+            "strangers. Train again with this version.",
+            highlight=False,
+        )
+    messages().print(f"Histogram: {folder / 'ood.png'}", highlight=False, markup=False)
 
 
 def show_report(report: EvaluationReport) -> None:

@@ -24,6 +24,7 @@ from segconf_cli.review import review
 from segconf_cli.score import score
 from segconf_cli.surrogates import surrogates
 from segconf_cli.train import train
+from segconf_cli.triage import triage
 
 app = typer.Typer(
     name="segconf",
@@ -64,6 +65,7 @@ app.command()(score)
 app.command()(compare)
 app.command()(benchmark)
 app.command()(predict)
+app.command()(triage)
 app.command()(export)
 app.command()(review)
 app.command()(history)

@@ -88,6 +88,8 @@ def predict(
         report = run(model, sources, out, options=options, part=share, on_progress=progress)
     if is_first:
         _summarize(report)
+        if model.stranger_score is not None:
+            _count_strangers(report, model.stranger_score.false_alarm_rate)
     if report.broken:
         raise typer.Exit(SOME_IMAGES_BROKEN)
 
@@ -130,6 +132,18 @@ def _progress(*, visible: bool) -> Iterator[Callable[[int, int], None]]:
             progress.update(task, completed=done, total=total, rate=rate)
 
         yield report
+
+
+def _count_strangers(report: PredictionReport, false_alarms: float) -> None:
+    from segconf.review.cases import UNLIKE_TRAINING
+
+    found = sum(UNLIKE_TRAINING in row.flags for row in report.rows)
+    if found:
+        results().print(
+            f"{found} {'are' if found > 1 else 'is'} unlike the training images (so were "
+            f"{false_alarms:.1%} of the validation images): their confidence means little.",
+            highlight=False,
+        )
 
 
 def _summarize(report: PredictionReport) -> None:

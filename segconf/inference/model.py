@@ -1,15 +1,17 @@
 """A trained network ready to be used: from an image to logits on the grid of that image."""
 
 import hashlib
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from segconf.checkpoints import load_checkpoint
 from segconf.data.transforms import normalize
@@ -25,6 +27,7 @@ from segconf.inference.probabilities import FloatArray
 from segconf.inference.tiles import tiled_bands
 from segconf.models import encoder_normalization
 from segconf.overlays import Scale, Style, overlay
+from segconf.strangers import load_stranger_score, pooled_features
 
 _ACCELERATOR_BATCH = 16
 _VOLUME_AXES = 4
@@ -72,9 +75,22 @@ class Model:
         self._normalize = partial(normalize, mean=mean, std=std)
         default = 1 if device.type == "cpu" else _ACCELERATOR_BATCH
         self.run = BatchRunner(self._logits, batch_size or default)
+        self.stranger_score = load_stranger_score(path)
+        self._thread = threading.local()
+        encoder = getattr(self.checkpoint.model, "encoder", None)
+        if self.stranger_score is not None and encoder is not None:
+            encoder.register_forward_hook(self._watch)
+
+    def _watch(self, _module: nn.Module, _inputs: Any, maps: Any) -> None:
+        self._thread.passes = [*getattr(self._thread, "passes", []), pooled_features(maps)]
 
     def _logits(self, images: Tensor) -> Tensor:
-        return batch_logits(self.passes, images.to(self.device), temperature=self.temperature)
+        self._thread.passes = []
+        logits = batch_logits(self.passes, images.to(self.device), temperature=self.temperature)
+        if self._thread.passes:
+            mean = torch.stack(self._thread.passes).mean(dim=0)  # (B, F) over the passes
+            self._thread.features = [*getattr(self._thread, "features", []), mean.cpu()]
+        return logits
 
     @property
     def scale(self) -> Scale:
@@ -108,7 +124,20 @@ class Model:
 
     def grid_logits(self, pixels: ByteArray) -> FloatArray:
         """Logits (B, K, h, w) on the network's grid, after the temperature."""
-        return self.run(self._normalize(pixels)).numpy()
+        return self.judged(pixels)[0]
+
+    def judged(self, pixels: ByteArray) -> tuple[FloatArray, NDArray[np.float64]]:
+        """Logits (B, K, h, w), and how unlike the training images each is (B,), in one pass.
+
+        The score is nan where the run has no features of its training images.
+        """
+        self._thread.features = []
+        logits = self.run(self._normalize(pixels)).numpy()
+        if self.stranger_score is None or not self._thread.features:
+            return logits, np.full(len(logits), np.nan)
+        # Only the last batch was filled up, by repetition: what is too much is at the end.
+        features = torch.cat(self._thread.features)[: len(logits)]  # (B, F)
+        return logits, self.stranger_score(features)
 
     def tiled_bands(self, pixels: ByteArray) -> Iterator[Band]:
         """Logits of a slice (C, H, W) by a sliding window at its own resolution."""

@@ -26,7 +26,7 @@ from segconf.inference.model import Model
 from segconf.inference.options import PredictOptions
 from segconf.inference.probabilities import FloatArray
 from segconf.inference.sources import Source
-from segconf.inference.summary import TOO_SMALL, summarize
+from segconf.inference.summary import TOO_SMALL, mark_stranger, summarize
 from segconf.inference.writing import write_failure, write_results
 from segconf.review.cases import UNREADABLE, CaseRow
 from segconf.review.folder import PredictionFolder
@@ -128,25 +128,29 @@ class Job:
         count = min(self._model.run.batch_size, len(self._reading))
         read = [self._reading.popleft().result() for _ in range(count)]
         decoded = [item for item in read if isinstance(item, _Decoded)]
-        logits = self._logits(decoded)
+        judged = self._judged(decoded)
         for item in read:
             if isinstance(item, _Unreadable):
                 future = self._pool.submit(self._fail, item)
             elif self._options.tile:
-                future = self._pool.submit(self._write, item, self._maps(item, None))
+                # Tiles are not what was trained on: the score is that of the whole frame.
+                _, unlike = self._model.judged(self._model.network_pixels(item.image))
+                maps = self._maps(item, None)
+                future = self._pool.submit(self._write, item, maps, float(unlike.mean()))
             else:
-                future = self._pool.submit(self._finish, item, logits.pop(0))
+                future = self._pool.submit(self._finish, item, judged.pop(0))
             self._follow(future, weights[item.source.case])
 
-    def _logits(self, decoded: list[_Decoded]) -> list[FloatArray]:
-        """Logits (D, K, h, w) of each image."""
+    def _judged(self, decoded: list[_Decoded]) -> list[tuple[FloatArray, float]]:
+        """Logits (D, K, h, w) of each image, and how unlike the training images its slices are."""
         pixels = [item.pixels for item in decoded if item.pixels is not None]
         if not pixels:
             return []
-        logits = self._model.grid_logits(as_batch(pixels))
+        logits, unlike = self._model.judged(as_batch(pixels))
         found, start = [], 0
         for image in pixels:
-            found.append(logits[start : start + len(image)])
+            own = slice(start, start + len(image))
+            found.append((logits[own], float(unlike[own].mean())))
             start += len(image)
         return found
 
@@ -165,7 +169,7 @@ class Job:
         item = self._read(source)
         if isinstance(item, _Unreadable):
             return self._fail(item)
-        return self._finish(item, self._logits([item])[0])
+        return self._finish(item, self._judged([item])[0])
 
     def _read(self, source: Source) -> _Decoded | _Unreadable:
         try:
@@ -185,10 +189,11 @@ class Job:
             probabilities=options.save_probabilities,
         )
 
-    def _finish(self, item: _Decoded, logits: FloatArray) -> CaseRow:
-        return self._write(item, self._maps(item, logits))
+    def _finish(self, item: _Decoded, judged: tuple[FloatArray, float]) -> CaseRow:
+        logits, unlike = judged
+        return self._write(item, self._maps(item, logits), unlike)
 
-    def _write(self, item: _Decoded, maps: Maps) -> CaseRow:
+    def _write(self, item: _Decoded, maps: Maps, unlike: float) -> CaseRow:
         height, width = item.image.spatial_shape[-2:]
         scale = self._model.scale
         row = summarize(
@@ -197,6 +202,8 @@ class Job:
             threshold=scale.threshold,
             notes=item.notes,
         )
+        if self._model.stranger_score is not None:
+            row = mark_stranger(row, unlike, threshold=self._model.stranger_score.threshold)
         style = self._options.style
         write_results(self._folder, row, item.image, maps, scale=scale, style=style)
         return row

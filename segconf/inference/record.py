@@ -9,17 +9,19 @@ from segconf import __version__
 from segconf.errors import DataError
 from segconf.inference.model import Model
 from segconf.inference.options import PredictOptions
+from segconf.inference.referral import ReferralRule, read_referral_rule
 from segconf.inference.sources import Sources
 from segconf.overlays import NOTICE
 from segconf.review.folder import PredictionFolder, RunRecord
 
 PACKAGES = ("torch", "segmentation-models-pytorch", "monai", "numpy", "pillow", "nibabel")
-_SAME = ("model", "confidence", "reading", "options", "images")
+_SAME = ("model", "confidence", "strangers", "reading", "options", "images")
 
 
 def describe_run(model: Model, sources: Sources, options: PredictOptions) -> RunRecord:
     """The record of a job; the same for all of its parts."""
-    config, scale = model.config, model.scale
+    config, scale, strangers = model.config, model.scale, model.stranger_score
+    rule = read_referral_rule(model.checkpoint.path) or ReferralRule()
     values: dict[str, Any] = {
         "notice": NOTICE,
         "segconf": __version__,
@@ -38,6 +40,14 @@ def describe_run(model: Model, sources: Sources, options: PredictOptions) -> Run
             "max_risk": model.calibration.max_risk,
             "right_below": scale.right_below,
             "classes": scale.classes,
+        },
+        "order": rule.score,
+        "strangers": None
+        if strangers is None
+        else {
+            "threshold": strangers.threshold,
+            "false_alarm_rate": strangers.false_alarm_rate,
+            "validation_images": strangers.validation_images,
         },
         "images": str(sources.root),
         "reading": {

@@ -1,6 +1,7 @@
 """What the maps of an image come to: the numbers of its row, and the flags in words."""
 
 import math
+from dataclasses import replace
 
 import cv2
 import numpy as np
@@ -8,7 +9,14 @@ from numpy.typing import NDArray
 
 from segconf.images.types import ByteArray
 from segconf.inference.grid import FULL_SCALE, LevelArray, Maps
-from segconf.review.cases import LOW_AREA, LOW_BORDER, LOW_DICE, NO_LESION, CaseRow
+from segconf.review.cases import (
+    LOW_AREA,
+    LOW_BORDER,
+    LOW_DICE,
+    NO_LESION,
+    UNLIKE_TRAINING,
+    CaseRow,
+)
 
 BORDER_SHARE = 0.02
 """Half width of the band along the border, as a share of the diagonal."""
@@ -16,6 +24,8 @@ LOW_AREA_SHARE = 0.1
 """Share of pixels under the threshold from which an image is flagged."""
 LOW_DICE_LIMIT = 0.8
 """Expected Dice under which an image is flagged."""
+PATCHES = 8
+"""Patches along each side of an image, whatever its size."""
 TOO_SMALL = 32
 """Images with a shorter side say too little to be judged."""
 
@@ -59,10 +69,40 @@ def summarize(
         mean_confidence=float(counts @ np.arange(len(counts)) / (pixels * FULL_SCALE)),
         confidence_p05=percentile(counts, _PERCENTILE),
         border_confidence=border,
+        patch_confidence=patch_confidence(maps.levels),
+        foreground_confidence=foreground_confidence(maps.mask, maps.levels),
         under_threshold_share=under,
         expected_dice=dice,
         flags=flags,
     )
+
+
+def mark_stranger(row: CaseRow, score: float, *, threshold: float) -> CaseRow:
+    """Note how unlike the training images an input is, and say so first above the threshold."""
+    flags = (UNLIKE_TRAINING, *row.flags) if score > threshold else row.flags
+    return replace(row, ood_score=score, flags=flags)
+
+
+def patch_confidence(levels: LevelArray) -> float:
+    """Lowest mean confidence of a patch, of `PATCHES` x `PATCHES` per slice as equal as can be.
+
+    A side with fewer pixels has as many patches as pixels.
+    """
+    means = levels.astype(np.float64)  # (D, H, W)
+    for axis in (1, 2):
+        edges = np.linspace(0, levels.shape[axis], min(PATCHES, levels.shape[axis]) + 1).astype(int)
+        sums = np.add.reduceat(means, edges[:-1], axis=axis)
+        widths = np.diff(edges)
+        means = sums / (widths[:, None] if axis == 1 else widths)
+    return float(means.min() / FULL_SCALE)
+
+
+def foreground_confidence(mask: ByteArray, levels: LevelArray) -> float:
+    """Mean confidence of the predicted foreground; nan without any."""
+    found = mask > 0
+    pixels = int(np.count_nonzero(found))
+    total = int(levels.sum(dtype=np.int64, where=found))
+    return total / (pixels * FULL_SCALE) if pixels else math.nan
 
 
 def level_counts(levels: LevelArray) -> NDArray[np.float64]:

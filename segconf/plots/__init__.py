@@ -6,6 +6,7 @@ from segconf.plots.examples import Example, example_figure
 from segconf.plots.history import history_picture
 from segconf.plots.surrogates import surrogate_curves
 from segconf.plots.training import training_curves
+from segconf.plots.triage import stranger_plot, triage_plot
 
 __all__ = [
     "Example",
@@ -16,6 +17,8 @@ __all__ = [
     "label_curves",
     "reliability_diagram",
     "risk_coverage_plot",
+    "stranger_plot",
     "surrogate_curves",
     "training_curves",
+    "triage_plot",
 ]

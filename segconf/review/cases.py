@@ -35,6 +35,8 @@ class CaseRow:
         mean_confidence: over all pixels.
         confidence_p05: 5th percentile over all pixels.
         border_confidence: mean within 2% of the diagonal of the predicted border.
+        patch_confidence: mean of the least sure of 8 x 8 patches.
+        foreground_confidence: mean over the predicted foreground.
         under_threshold_share: share of the pixels under the referral threshold.
         expected_dice: 2 * sum(p * m) / (sum(p) + sum(m)) with the foreground probability p and the
             predicted foreground m; 1 where both are empty.
@@ -53,6 +55,8 @@ class CaseRow:
     mean_confidence: float = math.nan
     confidence_p05: float = math.nan
     border_confidence: float = math.nan
+    patch_confidence: float = math.nan
+    foreground_confidence: float = math.nan
     under_threshold_share: float = math.nan
     expected_dice: float = math.nan
     ood_score: float = math.nan
@@ -84,7 +88,9 @@ def read_row(path: Path) -> CaseRow:
     """The row of one case."""
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
-        numbers = {name: math.nan if values[name] is None else values[name] for name in NUMBERS}
+        # Rows of an earlier version have fewer columns.
+        known = {name: values.get(name) for name in NUMBERS}
+        numbers = {name: math.nan if value is None else value for name, value in known.items()}
         return CaseRow(**{**values, **numbers, "flags": tuple(values["flags"])})
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise DataError(

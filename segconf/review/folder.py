@@ -17,6 +17,7 @@ from segconf.review.cases import CaseRow, read_row
 
 FULL_SCALE = 65535
 VOLUME_SUFFIX = ".nii.gz"
+DEFAULT_ORDER = "expected_dice"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,11 @@ class RunRecord:
         """Levels of the overlays."""
         stored = self.values["confidence"]
         return Scale(stored["threshold"], stored["upper"], stored["right_below"], stored["classes"])
+
+    @property
+    def order(self) -> str:
+        """Column of `cases.csv` by which the review page sorts at first, low = look first."""
+        return str(self.values.get("order", DEFAULT_ORDER))
 
     @property
     def images(self) -> Path:

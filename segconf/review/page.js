@@ -81,7 +81,7 @@
   const worst = (row, column) => {
     if (row.error) return -2;
     const value = row[column];
-    if (value === null) return 2; // without a border there is nothing to be unsure about
+    if (value === null) return -1; // nothing was found: look whether that is right
     return column === "under_threshold_share" ? -value : value;
   };
   const matches = (row) => {
@@ -426,6 +426,7 @@
     cases.forEach(makeItem);
     cases.forEach((row) => updateItem(row.case));
     fillFilter();
+    find("order").value = run.order;
     refresh();
     slider.addEventListener("input", () => { draw(); layers(); });
     find("opacity").addEventListener("input", layers);

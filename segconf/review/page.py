@@ -39,6 +39,7 @@ def _data(rows: Sequence[CaseRow], record: RunRecord) -> dict[str, Any]:
             "id": record.id,
             "model": record.values["model"]["sha256"],
             "notice": NOTICE,
+            "order": record.order,
             "threshold": scale.threshold,
             "right_below": scale.right_below,
             "classes": scale.classes,

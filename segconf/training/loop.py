@@ -27,6 +27,8 @@ from segconf.losses import LossTerms
 from segconf.models import encoder_normalization
 from segconf.runs import RunFolder
 from segconf.snapshots import snapshot_epochs, snapshot_file, write_snapshot
+from segconf.strangers import save_features
+from segconf.training.features import FeatureBank, in_order, watching
 from segconf.training.parallel import Ranks
 from segconf.training.state import TrainingState, save_state
 from segconf.training.steps import (
@@ -88,6 +90,8 @@ class Loop:
             normalization=self.normalization,
             seed=config.training.seed * ranks.world + ranks.rank,
         )
+        self._bank = FeatureBank(len(pixels.rows))
+        self._validation_features: Tensor | None = None
 
     def _part(self, batch: int) -> int:
         """Images of a batch that one process sees at once."""
@@ -123,15 +127,27 @@ class Loop:
 
     def _write(self, state: TrainingState, epoch: int) -> None:
         """Snapshot, best weights, state, and last the table: each file is complete or absent."""
-        kept = (state.average.model if state.average is not None else state.model).state_dict()
+        kept = state.average.model if state.average is not None else state.model
         if self.ranks.is_first and epoch + 1 in snapshot_epochs(self.config.training):
             file = snapshot_file(self.run.path, epoch + 1)
-            write_snapshot(file, kept, self.config.training.snapshot_precision)
-        if self.ranks.is_first and state.best_epoch == epoch:
-            save_checkpoint(self.run.best_file, kept, self.config)
+            write_snapshot(file, kept.state_dict(), self.config.training.snapshot_precision)
+        if state.best_epoch == epoch:
+            if self.ranks.is_first:
+                save_checkpoint(self.run.best_file, kept.state_dict(), self.config)
+            self._write_features(kept)
         save_state(state, self.run, self.ranks)
         if self.ranks.is_first:
             write_epochs(self.run.epochs_file, state.summaries)
+
+    def _write_features(self, kept: nn.Module) -> None:
+        """What the score of strangers needs, beside the weights it belongs to."""
+        if self.config.training.features == "sweep":
+            batches = training_batches(self.pixels, EVALUATION_BATCH, self.normalization)
+            self._bank.sweep(batches, kept, self.device)
+        training = self._bank.gathered(torch.from_numpy(self.pixels.rows), self.ranks)
+        validation = self._validation_features
+        if self.ranks.is_first and training is not None and validation is not None:
+            save_features(self.run.features_file, training, validation)
 
     def _train(self, state: TrainingState, epoch: int) -> list[LossTerms]:
         config, ranks = self.config, self.ranks
@@ -143,6 +159,7 @@ class Loop:
             views = DistributedDataParallel(views, find_unused_parameters=True)
         self.dataset.start_epoch(epoch)
         loader = build_loader(self.dataset, workers=self.workers)
+        steps = self._bank.follow(loader, state.model)
         context = StepContext(
             epoch, self.device, ranks, state.generator, precision=config.training.precision
         )
@@ -161,7 +178,7 @@ class Loop:
 
         terms: list[LossTerms] = []
         try:
-            for term in train_epoch(views, loader, state.history, options, context, update):
+            for term in train_epoch(views, steps, state.history, options, context, update):
                 terms.append(term)
                 if ranks.is_first:
                     self.listener.on_step(len(terms), len(self.dataset), term)
@@ -200,7 +217,13 @@ class Loop:
     def _scores(self, model: nn.Module, loader: DataLoader[Batch], epoch: int) -> Scores:
         self.ranks.share_buffers(model)
         classes = self.config.model.classes
-        scores = validate(model, loader, classes=classes, device=self.device, ranks=self.ranks)
+        with watching(model) as seen:
+            scores = validate(model, loader, classes=classes, device=self.device, ranks=self.ranks)
+        # The averaged weights, where there are any, come last and are the ones that are kept.
+        count = len(self.pixels.validation_images)
+        own = range(count)[self.ranks.own(count)]
+        features = dict(zip(own, torch.cat(seen), strict=True)) if seen else {}
+        self._validation_features = in_order(features, self.ranks)
         if scores is None:
             raise TrainingError(
                 f"{self.run.path}: after epoch {epoch + 1} the network's output on the validation "

@@ -1,14 +1,13 @@
 """One epoch: the labeled images in augmented views, all images in plain views, one loss."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
-from torch.utils.data import DataLoader
 
 from segconf.aleatoric import mean_and_log_variance, sampled_cross_entropy
 from segconf.confidence import predict_with_confidence
@@ -150,7 +149,7 @@ class StepContext:
 
 def train_epoch(
     views: nn.Module,
-    loader: DataLoader[TrainingStep],
+    loader: Iterable[TrainingStep],
     history: PredictionHistory | None,
     options: StepOptions,
     context: StepContext,

@@ -1,0 +1,137 @@
+"""How unlike the training images an input is, by what the encoder sees in it.
+
+An image is described by the spatial mean of every channel of every encoder stage. The score is the
+Mahalanobis distance of that description from those of the training images, with the covariance
+shrunk towards its diagonal as Ledoit and Wolf derived it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from segconf.errors import CheckpointError
+from segconf.files import replacing
+
+FILE_NAME = "features.safetensors"
+QUANTILE = 0.95
+"""Share of the validation images that are not called strangers."""
+_TINY = 1e-6
+
+Floats: TypeAlias = NDArray[np.float64]
+
+
+def pooled_features(maps: Tensor | Sequence[Tensor]) -> Tensor:
+    """Spatial mean of all channels (B, F) of the feature maps (B, C, h, w) of an encoder.
+
+    The first map of several is the input itself and is left out.
+    """
+    stages = [maps] if isinstance(maps, Tensor) else list(maps)[1:]
+    return torch.cat([stage.detach().float().mean(dim=(2, 3)) for stage in stages], dim=1)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StrangerScore:
+    """Mahalanobis distance from the training images, and the distance from which to warn.
+
+    Attributes:
+        mean: (F,) of the training images.
+        whitening: (F, F) matrix W with W W' = inverse covariance.
+        threshold: larger scores are called strangers.
+        false_alarm_rate: share of the validation images above the threshold.
+        validation_images: number of images that the threshold was fitted on.
+    """
+
+    mean: Floats
+    whitening: Floats
+    threshold: float
+    false_alarm_rate: float
+    validation_images: int
+
+    @classmethod
+    def fit(cls, training: Tensor, validation: Tensor) -> "StrangerScore":
+        """Learn what is usual.
+
+        Args:
+            training: (N, F) features of training images.
+            validation: (V, F) features of other images of the same kind: a network knows the
+                images it was trained on too well to fit a threshold on them.
+        """
+        known, others = (part.double().numpy() for part in (training, validation))
+        mean, scale = known.mean(axis=0), known.std(axis=0) + _TINY
+        covariance = shrunk_covariance((known - mean) / scale)
+        values, vectors = np.linalg.eigh(covariance)
+        whitening = vectors / np.sqrt(values) / scale[:, None]
+        scores = _distances(others, mean, whitening)
+        threshold = float(np.quantile(scores, QUANTILE, method="higher"))
+        return cls(mean, whitening, threshold, float((scores > threshold).mean()), len(scores))
+
+    def __call__(self, features: Tensor) -> Floats:
+        """Distances (B,) of images by their features (B, F)."""
+        return _distances(features.double().cpu().numpy(), self.mean, self.whitening)
+
+
+def _distances(features: Floats, mean: Floats, whitening: Floats) -> Floats:
+    distances: Floats = np.linalg.norm((features - mean) @ whitening, axis=1)
+    return distances
+
+
+def shrunk_covariance(centred: Floats) -> Floats:
+    """Ledoit and Wolf's estimate: ``(1 - a) S + a m I`` with m the mean variance.
+
+    The weight is ``a = min(b, d) / d`` with ``d = |S - m I|^2 / F`` and
+    ``b = sum_k |x_k x_k' - S|^2 / (N^2 F)``. Features that never vary give a tiny multiple of I.
+
+    Args:
+        centred: (N, F) with mean 0.
+    """
+    count, size = centred.shape
+    sample = centred.T @ centred / count  # (F, F)
+    variance = max(float(np.trace(sample)) / size, _TINY)
+    target = variance * np.eye(size)
+    distance = float(((sample - target) ** 2).sum())
+    # sum_k |x_k x_k' - S|^2 = sum_k |x_k|^4 - N |S|^2
+    spread = float(((centred**2).sum(axis=1) ** 2).sum()) - count * float((sample**2).sum())
+    weight = 1.0 if distance == 0 else min(1.0, max(spread, 0.0) / count**2 / distance)
+    shrunk: Floats = (1 - weight) * sample + max(weight, _TINY) * target
+    return shrunk
+
+
+def save_features(path: Path, training: Tensor, validation: Tensor) -> None:
+    """Write the features (N, F) and (V, F) that belong to the weights of a run.
+
+    Raises:
+        OSError: when the disk is full or the folder cannot be written.
+    """
+    with replacing(path) as temporary:
+        try:
+            save_file(
+                {"training": training.contiguous(), "validation": validation.contiguous()},
+                temporary,
+                metadata={"format": "segconf features 1"},
+            )
+        except SafetensorError as error:
+            raise OSError(f"{path.name}: {error}") from error
+
+
+def load_stranger_score(run: Path) -> StrangerScore | None:
+    """The score of a run folder, or of the folder of a weights file; None without features."""
+    path = (run if run.is_dir() else run.parent) / FILE_NAME
+    if not path.is_file():
+        return None
+    try:
+        with safe_open(path, framework="pt") as content:
+            training, validation = (content.get_tensor(n) for n in ("training", "validation"))
+    except (OSError, SafetensorError) as error:
+        raise CheckpointError(
+            f"{path}: not a readable features file ({error}). Remove it to go on without a score "
+            "for strangers."
+        ) from error
+    return StrangerScore.fit(training, validation)

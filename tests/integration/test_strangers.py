@@ -1,0 +1,220 @@
+"""Features on their way: collected in training, exact after a crash, used by predict."""
+
+import csv
+import json
+import os
+import socket
+
+import numpy as np
+import pytest
+import torch
+import torch.multiprocessing as mp
+from PIL import Image
+from safetensors import safe_open
+from safetensors.torch import load_file
+from torch import nn
+from typer.testing import CliRunner
+
+from segconf.checkpoints import save_checkpoint
+from segconf.config import ExperimentConfig
+from segconf.data import HoldOut, find_cases, split_cases
+from segconf.inference import load_model
+from segconf.models import build_model
+from segconf.runs import RunData, RunFolder
+from segconf.strangers import save_features
+from segconf_cli.main import app
+from tests.conftest import write_folder
+from tests.training_runs import Interrupter, train_tiny
+
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+FEATURES = "features.safetensors"
+
+
+class TinyEncoder(nn.Module):
+    """Two stages behind the input, as the encoders of a UNet give them."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.norm = nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4)
+        self.second = nn.Conv2d(4, 5, 3, stride=2, padding=1)
+
+    def forward(self, images):
+        stage = torch.relu(self.norm(self.first(images)))
+        return [images, stage, self.second(stage)]
+
+
+class SeeingNetwork(nn.Module):
+    """A network with an encoder."""
+
+    def __init__(self):
+        super().__init__()
+        self.encoder, self.head = TinyEncoder(), nn.Conv2d(4, 2, 1)
+
+    def forward(self, images):
+        return self.head(self.encoder(images)[1])
+
+
+def train_seeing(dataset, folder, **options):
+    return train_tiny(dataset, folder, network=SeeingNetwork, **options)
+
+
+def expected_features(run, paths):
+    """Features of pictures by the saved weights, in evaluation mode, one at a time."""
+    model = SeeingNetwork().eval()
+    model.load_state_dict(load_file(run / "best.safetensors"))
+    rows = []
+    for path in paths:
+        pixels = (np.array(Image.open(path)) / 255 - MEAN) / STD
+        with torch.no_grad():
+            maps = model.encoder(torch.from_numpy(pixels.transpose(2, 0, 1)[None]).float())
+        rows.append(torch.cat([stage[0].flatten(1).mean(dim=1) for stage in maps[1:]]))
+    return torch.stack(rows)
+
+
+def test_validation_features_belong_to_the_saved_weights(folder_dataset, tmp_path):
+    for decay in (0.0, 0.9):
+        run = tmp_path / f"run{decay}"
+        train_seeing(folder_dataset, run, training__average_decay=decay)
+        stored = load_file(run / FEATURES)
+        expected = expected_features(run, sorted((folder_dataset / "val/images").iterdir()))
+        torch.testing.assert_close(stored["validation"], expected, rtol=1e-4, atol=1e-5)
+        # Online features come from BatchNorm in training mode: of every image, but other values.
+        assert stored["training"].shape == (8, 9)
+        swept = expected_features(run, sorted((folder_dataset / "images").iterdir()))
+        assert not torch.allclose(stored["training"], swept, rtol=1e-2)
+
+
+def test_features_are_the_same_after_an_interruption(folder_dataset, tmp_path):
+    changes = {"training__method": "softmax"}
+    train_seeing(folder_dataset, tmp_path / "whole", **changes)
+    with pytest.raises(KeyboardInterrupt):
+        train_seeing(folder_dataset, tmp_path / "run", listener=Interrupter(1, 2), **changes)
+    train_seeing(folder_dataset, tmp_path / "run", resume=True, **changes)
+    whole, run = (tmp_path / name / FEATURES for name in ("whole", "run"))
+    assert load_file(whole)["training"].shape == (4, 9)  # softmax sees the labeled images only
+    assert whole.read_bytes() == run.read_bytes()
+
+
+def one_rank(rank, port, dataset, out):
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    os.environ |= {"RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_RANK": str(rank)}
+    torch.set_num_threads(1)
+    changes = {"training__features": "sweep", "training__epochs": 2}
+    train_seeing(dataset, out / "run", **changes)
+
+
+def test_two_ranks_gather_the_features_of_all_images_in_order(tmp_path, monkeypatch):
+    root = write_folder(tmp_path / "discs", 7)
+    write_folder(root / "val", 3, first=100)
+    write_folder(root / "test", 1, first=200)
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        port = listening.getsockname()[1]
+    mp.spawn(one_rank, (port, root, tmp_path), nprocs=2)
+    stored = load_file(tmp_path / "run" / FEATURES)
+    for name, folder in (("training", root / "images"), ("validation", root / "val/images")):
+        expected = expected_features(tmp_path / "run", sorted(folder.iterdir()))
+        torch.testing.assert_close(stored[name], expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Run of an untrained UNet on discs, with the features that a sweep would keep."""
+    root = write_folder(tmp_path / "discs", 12)
+    write_folder(root / "val", 12, first=100)
+    write_folder(root / "test", 6, first=200)
+    config = ExperimentConfig.model_validate(
+        {"data": {"size": [32, 32]}, "model": {"encoder": "resnet18", "encoder_weights": "none"}}
+    )
+    split = split_cases(
+        find_cases(str(root), shares=HoldOut()), labeled=None, labeled_list=None, seed=0
+    )
+    folder = RunFolder(tmp_path / "run")
+    folder.create(config, RunData.of(str(root), None, split), torch.device("cpu"))
+    torch.manual_seed(0)
+    network = build_model(config.model)
+    save_checkpoint(folder.best_file, network.state_dict(), config)
+    features = [encoded(network.eval(), root / part) for part in ("images", "val/images")]
+    save_features(folder.features_file, *features)
+    return folder.path
+
+
+def encoded(network, folder):
+    rows = []
+    for path in sorted(folder.iterdir()):
+        pixels = (np.array(Image.open(path)) / 255 - MEAN) / STD
+        with torch.no_grad():
+            maps = network.encoder(torch.from_numpy(pixels.transpose(2, 0, 1)[None]).float())
+        rows.append(torch.cat([stage[0].flatten(1).mean(dim=1) for stage in maps[1:]]))
+    return torch.stack(rows)
+
+
+def stripes(folder, count=3):
+    """Grey stripes: nothing like a disc on noise."""
+    folder.mkdir()
+    for number in range(count):
+        pixels = np.zeros((32, 32), np.uint8)
+        pixels[:, number % 2 :: 2] = 255
+        Image.fromarray(pixels).save(folder / f"stripes{number}.png")
+    return folder
+
+
+def command(*arguments):
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    assert result.exit_code == 0, result.output
+    return result
+
+
+def test_predict_flags_a_planted_stranger_and_triage_refers_it(run, tmp_path):
+    images = tmp_path / "new"
+    images.mkdir()
+    for path in (tmp_path / "discs/test/images").iterdir():
+        (images / path.name).write_bytes(path.read_bytes())
+    (images / "stranger.png").write_bytes(
+        (stripes(tmp_path / "stripes", 1) / "stripes0.png").read_bytes()
+    )
+    maps = tmp_path / "maps"
+    result = command("predict", images, "--out", maps, "--checkpoint", run, "--batch-size", "4")
+    with (maps / "cases.csv").open(encoding="utf-8", newline="") as file:
+        rows = {row["case"]: row for row in csv.DictReader(file)}
+    threshold = json.loads((maps / "run.json").read_text())["strangers"]["threshold"]
+    flagged = {case for case, row in rows.items() if "unlike the training images" in row["flags"]}
+    assert flagged == {c for c, row in rows.items() if float(row["ood_score"]) > threshold}
+    assert "stranger" in flagged
+    assert len(flagged) <= 2
+    assert "unlike the training images" in result.stdout
+    assert "unlike the training images" in (maps / "review.html").read_text(encoding="utf-8")
+    one_by_one = load_model(run, device="cpu")
+    for case, row in rows.items():
+        pixels = one_by_one.network_pixels(one_by_one.read(images / f"{case}.png"))
+        assert float(row["ood_score"]) == pytest.approx(one_by_one.judged(pixels)[1][0], rel=1e-3)
+    printed = command("triage", run, maps, "--target-dice", "0.01").stdout
+    assert "stranger: input unlike the training images" in printed
+    with (maps / "referrals.csv").open(encoding="utf-8", newline="") as file:
+        referred = [row["case"] for row in csv.DictReader(file) if row["refer"] == "yes"]
+    assert set(referred[: len(flagged)]) == flagged
+
+
+def test_evaluate_reports_strangers(run, tmp_path):
+    result = command("evaluate", run, "--ood", stripes(tmp_path / "stripes"), "--device", "cpu")
+    content = json.loads((run / "evaluation/test/ood.json").read_text())
+    assert content["metrics"]["features"] == {"auroc": 1.0, "detection_error": 0.0, "fpr95": 0.0}
+    assert set(content["metrics"]) == {"features", "confidence"}
+    assert content["flagged"]["strangers"] == 1.0
+    assert (content["images"], content["strangers"]) == (6, 3)
+    assert "predict would flag 100.0% of the strangers" in result.stdout
+    assert (run / "evaluation/test/ood.png").stat().st_size > 5000
+    (run / FEATURES).unlink()
+    result = command("evaluate", run, "--ood", tmp_path / "stripes", "--device", "cpu")
+    assert "kept no features" in result.output
+    assert set(json.loads((run / "evaluation/test/ood.json").read_text())["metrics"]) == {
+        "confidence"
+    }
+
+
+def test_features_file_is_small_and_plain(folder_dataset, tmp_path):
+    train_seeing(folder_dataset, tmp_path / "run", training__epochs=1)
+    with safe_open(tmp_path / "run" / FEATURES, framework="pt") as file:
+        assert set(file.keys()) == {"training", "validation"}
+        assert file.metadata() == {"format": "segconf features 1"}

@@ -1,0 +1,181 @@
+"""`segconf triage`: a network whose mistakes and doubts can be told from the picture."""
+
+import csv
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from typer.testing import CliRunner
+
+from segconf.checkpoints import load_checkpoint, save_checkpoint
+from segconf.config import ExperimentConfig
+from segconf.data import HoldOut, find_cases, split_cases
+from segconf.errors import ConfigError, DataError
+from segconf.evaluation import EvaluationOptions
+from segconf.evaluation.referring import refer
+from segconf.evaluation.triage import JudgedCases, choose_rule, triage
+from segconf.inference import find_images, load_model, predict
+from segconf.inference.referral import SCORES, ReferralRule, read_referral_rule
+from segconf.inference.summary import foreground_confidence, patch_confidence
+from segconf.models import build_model
+from segconf.review.cases import UNLIKE_TRAINING, CaseRow
+from segconf.runs import RunData, RunFolder
+from segconf_cli.main import app
+from tests.conftest import write_folder
+from tests.references import triage as reference
+
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+OPTIONS = EvaluationOptions("test", device="cpu")
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Run folder of an untrained UNet on discs of the size of its grid."""
+    root = write_folder(tmp_path / "discs", 4)
+    write_folder(root / "val", 9, first=100)
+    write_folder(root / "test", 7, first=200)
+    config = ExperimentConfig.model_validate(
+        {"data": {"size": [32, 32]}, "model": {"encoder": "resnet18", "encoder_weights": "none"}}
+    )
+    split = split_cases(
+        find_cases(str(root), shares=HoldOut()), labeled=None, labeled_list=None, seed=0
+    )
+    folder = RunFolder(tmp_path / "run")
+    folder.create(config, RunData.of(str(root), None, split), torch.device("cpu"))
+    torch.manual_seed(0)
+    save_checkpoint(folder.best_file, build_model(config.model).state_dict(), config)
+    return folder.path
+
+
+def probabilities_and_mask(run, name):
+    root = run.parent / "discs/test"
+    pixels = (np.array(Image.open(root / "images" / f"{name}.png")) / 255 - MEAN) / STD
+    batch = torch.from_numpy(pixels.transpose(2, 0, 1)[None]).float()
+    with torch.no_grad():
+        probabilities = load_checkpoint(run).model(batch).softmax(dim=1)[0].numpy()
+    return probabilities, np.array(Image.open(root / "masks" / f"{name}.png")) > 0
+
+
+def test_report_agrees_with_scores_computed_by_hand(run):
+    found = triage(run, OPTIONS, target_dice=0.4)
+    folder = run / "evaluation/test"
+    rows = list(csv.DictReader((folder / "triage.csv").read_text().splitlines()))
+    assert len(rows) == 7
+    for row in rows:
+        probabilities, mask = probabilities_and_mask(run, row["case"].removeprefix("test/"))
+        lesion = probabilities[1] > probabilities[0]
+        dice = 2 * (lesion & mask).sum() / (lesion.sum() + mask.sum())
+        confidence = probabilities.max(axis=0)
+        patches = confidence.reshape(8, 4, 8, 4).mean(axis=(1, 3))
+        assert float(row["dice"]) == pytest.approx(dice, abs=1e-3)
+        assert float(row["mean_confidence"]) == pytest.approx(confidence.mean(), abs=1e-4)
+        assert float(row["patch_confidence"]) == pytest.approx(patches.min(), abs=1e-4)
+        assert float(row["foreground_confidence"]) == pytest.approx(
+            confidence[lesion].mean(), abs=1e-4
+        )
+    dices = [float(row["dice"]) for row in rows]
+    content = json.loads((folder / "triage.json").read_text())
+    for name in SCORES:
+        values = [float(row[name] or -1) for row in rows]
+        curve = reference.risk_curve(values, [1 - dice for dice in dices])
+        entry = content["scores"][name]
+        assert entry["aurc"] == pytest.approx(np.mean(curve), abs=1e-5)
+        assert entry["referred"] == reference.cases_to_refer(values, dices, 0.4)
+        assert entry["interval"][0] <= entry["aurc"] <= entry["interval"][1]
+    assert content["scores"]["best possible"]["aurc"] <= min(
+        content["scores"][name]["aurc"] for name in SCORES
+    )
+    assert found.random in {0.0, 1.0}
+    assert (folder / "triage.png").stat().st_size > 5000
+
+
+def test_the_rule_is_chosen_on_validation_and_orders_the_review_page(run, tmp_path):
+    on_test = triage(run, OPTIONS, target_dice=0.4)
+    on_validation = triage(run, EvaluationOptions("val", device="cpu"), target_dice=0.4)
+    assert on_test.rule == on_validation.rule == read_referral_rule(run)
+    best = min(SCORES, key=lambda name: on_validation.scores[name].aurc)
+    assert on_test.rule.score == best
+    assert on_test.rule.share == on_validation.scores[best].referral.share
+    stored = json.loads((run / "triage.json").read_text())
+    (run / "triage.json").write_text(json.dumps(stored | {"score": "patch_confidence"}))
+    sources = find_images([tmp_path / "discs/test/images"])
+    predict(load_model(run, device="cpu"), sources, tmp_path / "maps")
+    assert json.loads((tmp_path / "maps/run.json").read_text())["order"] == "patch_confidence"
+    page = (tmp_path / "maps/review.html").read_text(encoding="utf-8")
+    assert '"order":"patch_confidence"' in page.replace(": ", ":")
+
+
+def judged(**columns):
+    count = len(columns["dice"])
+    names = [name for name in columns if name != "dice"]
+    rows = [CaseRow(str(i), "", **{n: columns[n][i] for n in names}) for i in range(count)]
+    return JudgedCases(tuple(rows), np.array(columns["dice"]))
+
+
+def test_rule_worked_by_hand():
+    flat = [0.5] * 4
+    cases = judged(
+        dice=[0.9, 0.2, 0.8, 0.0],
+        expected_dice=flat,
+        mean_confidence=flat,
+        border_confidence=[0.9, 0.3, 0.8, math.nan],  # no lesion found: to be seen first
+        patch_confidence=[0.1, 0.3, 0.5, 0.7],
+        foreground_confidence=flat,
+    )
+    # By border: 0.9, 0.8, 0.2, 0. All 0.475, without the last 0.633, without two 0.85.
+    assert choose_rule(cases, 0.85) == ReferralRule("border_confidence", 0.8, 0.85, 0.5)
+    assert choose_rule(cases, 0.95) == ReferralRule("border_confidence", math.inf, 0.95, 1.0)
+    with pytest.raises(ConfigError, match="--target-dice 1.2"):
+        choose_rule(cases, 1.2)
+
+
+def test_patches_and_foreground_worked_by_hand():
+    levels = np.full((1, 16, 24), 60000, np.uint16)
+    levels[0, 2:4, 3:6] = 30000  # exactly one of 8 x 8 patches of 2 x 3 pixels
+    assert patch_confidence(levels) == pytest.approx(30000 / 65535)
+    shifted = np.roll(levels, 1, axis=1)  # half of one patch, half of the one below
+    assert patch_confidence(shifted) == pytest.approx(45000 / 65535)
+    assert patch_confidence(levels[:, 2:4, 3:6]) == pytest.approx(30000 / 65535)
+    mask = np.zeros((1, 16, 24), np.uint8)
+    assert math.isnan(foreground_confidence(mask, levels))
+    mask[0, 2:6, 3:6] = 1
+    assert foreground_confidence(mask, levels) == pytest.approx(45000 / 65535)
+
+
+def test_referrals_of_a_prediction_folder(run, tmp_path):
+    images = tmp_path / "discs/test/images"
+    (images / "broken.png").write_bytes(b"nothing")
+    model, maps = load_model(run, device="cpu"), tmp_path / "maps"
+    predict(model, find_images([images]), maps)
+    stranger = maps / "review/rows/case_203.json"
+    row = json.loads(stranger.read_text())
+    stranger.write_text(json.dumps(row | {"flags": [UNLIKE_TRAINING]}))
+    with (maps / "cases.csv").open(encoding="utf-8", newline="") as file:
+        means = {row["case"]: row["mean_confidence"] for row in csv.DictReader(file)}
+    others = sorted((float(means[c]), c) for c in means if c not in {"broken", "case_203"})
+    rule = ReferralRule("mean_confidence", (others[1][0] + others[2][0]) / 2, 0.8, 0.3)
+    found = refer(maps, model, rule)
+    assert [case.case for case in found] == ["broken", "case_203", *(name for _, name in others)]
+    assert [bool(case.reason) for case in found] == [True] * 4 + [False] * 4
+    with (maps / "referrals.csv").open(encoding="utf-8", newline="") as file:
+        lines = list(csv.DictReader(file))
+    assert [line["case"] for line in lines if line["refer"] == "yes"] == [
+        case.case for case in found[:4]
+    ]
+    values = json.loads((maps / "run.json").read_text())
+    values["model"]["sha256"] = "another"
+    (maps / "run.json").write_text(json.dumps(values))
+    with pytest.raises(DataError, match="predicted by another model"):
+        refer(maps, model, rule)
+
+
+def test_command_prints_the_table(run):
+    result = CliRunner().invoke(app, ["triage", str(run), "--target-dice", "0.99"])
+    assert result.exit_code == 0, result.output
+    assert "7 test images" in result.stdout
+    assert "no validation image reached the target" in result.stdout
+    bad = CliRunner().invoke(app, ["triage", str(run), "--split", "train"])
+    assert isinstance(bad.exception, ConfigError)

@@ -1,0 +1,86 @@
+"""The score of strangers: features, shrinkage and distance, each computed another way."""
+
+import numpy as np
+import pytest
+import torch
+from sklearn.covariance import ledoit_wolf
+
+from segconf.errors import CheckpointError
+from segconf.strangers import (
+    StrangerScore,
+    load_stranger_score,
+    pooled_features,
+    save_features,
+    shrunk_covariance,
+)
+
+
+def test_features_are_the_means_of_all_stages_but_the_input():
+    maps = [
+        torch.full((1, 3, 4, 4), 9.0),
+        torch.tensor([[[[1.0, 3.0]], [[0.0, 8.0]]]]),
+        torch.tensor([[[[5.0]]]]),
+    ]
+    assert pooled_features(maps).tolist() == [[2.0, 4.0, 5.0]]
+    assert pooled_features(maps[1]).tolist() == [[2.0, 4.0]]
+
+
+@pytest.mark.parametrize(("count", "size"), [(60, 5), (12, 30)])
+def test_shrinkage_is_that_of_scikit_learn(count, size):
+    generator = np.random.default_rng(0)
+    values = generator.normal(size=(count, size)) @ generator.normal(size=(size, size))
+    centred = values - values.mean(axis=0)
+    expected, weight = ledoit_wolf(centred, assume_centered=True)
+    assert 0 < weight < 1
+    assert shrunk_covariance(centred) == pytest.approx(expected)
+
+
+def test_distance_worked_by_hand():
+    # Two independent features of variance 1 and 4 around (0, 10). Standardised, the sample
+    # covariance is the identity, which shrinkage does not change.
+    training = torch.tensor([[1.0, 12.0], [1.0, 8.0], [-1.0, 12.0], [-1.0, 8.0]])
+    score = StrangerScore.fit(training, training)
+    found = score(torch.tensor([[0.0, 10.0], [3.0, 10.0], [0.0, 18.0], [3.0, 18.0]]))
+    assert found == pytest.approx([0, 3, 4, 5], abs=1e-4)
+
+
+def test_distance_agrees_with_the_inverse_covariance():
+    generator = np.random.default_rng(1)
+    training = generator.normal(size=(15, 6)) @ generator.normal(size=(6, 6)) + 3
+    inputs = generator.normal(size=(4, 6)) * 5
+    mean, scale = training.mean(axis=0), training.std(axis=0)
+    covariance, _ = ledoit_wolf((training - mean) / scale, assume_centered=True)
+    inverse = np.linalg.inv(covariance)
+    expected = [np.sqrt(z @ inverse @ z) for z in (inputs - mean) / scale]
+    score = StrangerScore.fit(torch.from_numpy(training), torch.from_numpy(training))
+    assert score(torch.from_numpy(inputs)) == pytest.approx(expected, rel=1e-4)
+
+
+def test_threshold_is_the_quantile_of_the_validation_images():
+    training = torch.tensor([[1.0], [-1.0]])
+    score = StrangerScore.fit(training, torch.arange(1.0, 101.0)[:, None])
+    # The 96th of 100 distances: four images lie above it.
+    assert score.threshold == pytest.approx(96, rel=1e-4)
+    assert (score.false_alarm_rate, score.validation_images) == (0.04, 100)
+
+
+def test_features_that_never_vary_do_not_divide_by_zero():
+    score = StrangerScore.fit(torch.ones(5, 3), torch.ones(4, 3))
+    own, other = score(torch.tensor([[1.0, 1.0, 1.0], [1.0, 2.0, 1.0]]))
+    assert own == 0
+    assert other > 1e3
+    assert np.isfinite(other)
+
+
+def test_file_round_trip_and_damage(tmp_path):
+    assert load_stranger_score(tmp_path) is None
+    training, validation = torch.randn(9, 4), torch.randn(5, 4)
+    save_features(tmp_path / "features.safetensors", training, validation)
+    loaded = load_stranger_score(tmp_path / "best.safetensors")
+    expected = StrangerScore.fit(training, validation)
+    assert loaded is not None
+    assert loaded.threshold == expected.threshold
+    assert np.array_equal(loaded(validation), expected(validation))
+    (tmp_path / "features.safetensors").write_bytes(b"nothing")
+    with pytest.raises(CheckpointError, match="not a readable features file"):
+        load_stranger_score(tmp_path)
