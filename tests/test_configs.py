@@ -4,10 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from segconf.config import ExperimentConfig, load_config, save_config
+from segconf.config import ExperimentConfig, load_config, load_protocol, save_config
+from segconf.config.protocol import METHODS
 from segconf.errors import ConfigError
 
 CONFIGS = sorted((Path(__file__).parents[1] / "configs").glob("*.yaml"))
+PROTOCOLS = sorted((Path(__file__).parents[1] / "configs/protocols").glob("*.yaml"))
 
 
 def write(tmp_path, text):
@@ -19,6 +21,16 @@ def write(tmp_path, text):
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.name)
 def test_every_file_loads(path):
     assert isinstance(load_config(path), ExperimentConfig)
+
+
+@pytest.mark.parametrize("path", PROTOCOLS, ids=lambda path: path.name)
+def test_every_protocol_fits_its_experiment_file(path):
+    protocol = load_protocol(path)
+    assert set(protocol.methods) == set(METHODS)
+    for method in METHODS:
+        settings = protocol.settings_of(method, 20) | {"training.method": method}
+        config = load_config(path.parents[1] / path.name, flags=settings)
+        assert config.training.method == method
 
 
 def test_the_three_protocols_are_there():
