@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from segconf.inference import load_model as load_model
 
+__all__ = ["__version__", "load_model"]
+
 __version__ = "0.1.0"
 
 

@@ -19,30 +19,64 @@ def active(
     dataset: Annotated[
         str, typer.Argument(help="isic, demo, or a folder with images/ and masks/.")
     ],
-    rounds: Annotated[int, typer.Option(help="Rounds of query and training after the start.")] = 4,
-    budget: Annotated[int, typer.Option(help="Masks revealed in a round.")] = 20,
+    rounds: Annotated[
+        int,
+        typer.Option(
+            help="Rounds of query and training after the start.", rich_help_panel="Protocol"
+        ),
+    ] = 4,
+    budget: Annotated[
+        int, typer.Option(help="Masks revealed in a round.", rich_help_panel="Protocol")
+    ] = 20,
     strategies: Annotated[
-        str, typer.Option(help="Compared with each other, with commas between; see segconf query.")
+        str,
+        typer.Option(
+            help="Compared with each other, with commas between; see segconf query.",
+            rich_help_panel="Protocol",
+        ),
     ] = "confidence,random",
-    seeds: Annotated[int, typer.Option(help="How many times all is repeated.")] = 1,
+    seeds: Annotated[
+        int, typer.Option(help="How many times all is repeated.", rich_help_panel="Protocol")
+    ] = 1,
     start: Annotated[
         int | None,
-        typer.Option(help="Labeled images of the first training.", show_default="the budget"),
+        typer.Option(
+            help="Labeled images of the first training.",
+            show_default="the budget",
+            rich_help_panel="Protocol",
+        ),
     ] = None,
     config: Annotated[
         Path | None,
-        typer.Option(help="Experiment file of every training.", show_default="the defaults"),
+        typer.Option(
+            help="Experiment file of every training.",
+            show_default="the defaults",
+            rich_help_panel="Training",
+        ),
     ] = None,
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Any setting, such as training.epochs=40."),
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="Any setting, such as training.epochs=40.",
+            rich_help_panel="Training",
+        ),
     ] = None,
     data: Annotated[
         Path | None,
-        typer.Option(help="Folder of the data set.", show_default="SEGCONF_DATA"),
+        typer.Option(
+            help="Folder of the data set.",
+            show_default="SEGCONF_DATA",
+            rich_help_panel="Data and results",
+        ),
     ] = None,
     out: Annotated[
-        Path, typer.Option(help="Folder for everything; the same one continues.")
+        Path,
+        typer.Option(
+            help="Folder for everything; the same one continues.",
+            rich_help_panel="Data and results",
+        ),
     ] = Path("active"),
 ) -> None:
     """Simulate annotation: start small, train, query, reveal the masks, repeat.

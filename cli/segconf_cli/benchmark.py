@@ -27,33 +27,70 @@ def benchmark(
     ],
     labeled: Annotated[
         str | None,
-        typer.Option(help="Numbers of training masks, such as 125,250,500.", show_default="all"),
+        typer.Option(
+            help="Numbers of training masks, such as 125,250,500.",
+            show_default="all",
+            rich_help_panel="Protocol",
+        ),
     ] = None,
     methods: Annotated[
-        str, typer.Option(help="all, or names such as softmax,crl,consistency.")
+        str,
+        typer.Option(
+            help="all, or names such as softmax,crl,consistency.", rich_help_panel="Protocol"
+        ),
     ] = "all",
-    seeds: Annotated[int, typer.Option(help="Runs of each method: seeds 0, 1, ...")] = 1,
+    seeds: Annotated[
+        int, typer.Option(help="Runs of each method: seeds 0, 1, ...", rich_help_panel="Protocol")
+    ] = 1,
     config: Annotated[
-        Path | None, typer.Option(help="Experiment file that all methods share.")
+        Path | None,
+        typer.Option(help="Experiment file that all methods share.", rich_help_panel="Protocol"),
     ] = None,
     protocol: Annotated[
         Path | None,
-        typer.Option(help="Epochs and batches of each method.", show_default="the paper's"),
+        typer.Option(
+            help="Epochs and batches of each method.",
+            show_default="the paper's",
+            rich_help_panel="Protocol",
+        ),
     ] = None,
     data: Annotated[
-        Path | None, typer.Option(help="Folder of the data set (default: SEGCONF_DATA).")
+        Path | None,
+        typer.Option(
+            help="Folder of the data set (default: SEGCONF_DATA).",
+            rich_help_panel="Data and results",
+        ),
     ] = None,
-    out: Annotated[Path, typer.Option(help="Folder of all runs and tables.")] = Path("benchmark"),
-    jobs: Annotated[int, typer.Option(help="Runs at once; they share the processors.")] = 1,
+    out: Annotated[
+        Path,
+        typer.Option(help="Folder of all runs and tables.", rich_help_panel="Data and results"),
+    ] = Path("benchmark"),
+    jobs: Annotated[
+        int,
+        typer.Option(
+            help="Runs at once; they share the processors.", rich_help_panel="Data and results"
+        ),
+    ] = 1,
     paper: Annotated[
-        bool, typer.Option("--paper", help="Put the published numbers beside ours.")
+        bool,
+        typer.Option(
+            "--paper", help="Put the published numbers beside ours.", rich_help_panel="Table"
+        ),
     ] = False,
     calibrate: Annotated[
-        bool, typer.Option("--calibrate", help="Add each method with temperature scaling.")
+        bool,
+        typer.Option(
+            "--calibrate", help="Add each method with temperature scaling.", rich_help_panel="Table"
+        ),
     ] = False,
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Any setting, for all methods."),
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="Any setting, for all methods.",
+            rich_help_panel="Protocol",
+        ),
     ] = None,
 ) -> None:
     """Train and evaluate all methods, and compare what they reach and what they cost.

@@ -20,23 +20,46 @@ LITTLE_COVERAGE = 0.5
 def evaluate(
     run: Annotated[Path, typer.Argument(help="Run folder.")],
     data: Annotated[
-        Path | None, typer.Option(help="Folder of the data set.", show_default="that of the run")
+        Path | None,
+        typer.Option(
+            help="Folder of the data set.",
+            show_default="that of the run",
+            rich_help_panel="Data and results",
+        ),
     ] = None,
-    split: Annotated[str, typer.Option(help="test or val.")] = "test",
+    split: Annotated[
+        str, typer.Option(help="test or val.", rich_help_panel="Data and results")
+    ] = "test",
     out: Annotated[
-        Path | None, typer.Option(help="Folder of the report.", show_default="in the run")
+        Path | None,
+        typer.Option(
+            help="Folder of the report.",
+            show_default="in the run",
+            rich_help_panel="Data and results",
+        ),
     ] = None,
     native: Annotated[
-        bool, typer.Option("--native", help="At the size of the original masks.")
+        bool,
+        typer.Option(
+            "--native",
+            help="At the size of the original masks.",
+            rich_help_panel="What is measured",
+        ),
     ] = False,
     max_risk: Annotated[
         float | None,
-        typer.Option(help="Fit, on validation images, the confidence that keeps the risk below."),
+        typer.Option(
+            help="Fit, on validation images, the confidence that keeps the risk below.",
+            rich_help_panel="What is measured",
+        ),
     ] = None,
     ood: Annotated[
         Path | None,
         typer.Option(
-            metavar="DIR", help="Images of another kind: can they be told?", show_default="none"
+            metavar="DIR",
+            help="Images of another kind: can they be told?",
+            show_default="none",
+            rich_help_panel="What is measured",
         ),
     ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps.")] = "auto",

@@ -56,23 +56,16 @@ def root(
     """
 
 
-app.command()(demo)
-app.command()(data)
-app.command()(train)
-app.command()(evaluate)
-app.command()(calibrate)
-app.command()(score)
-app.command()(compare)
-app.command()(benchmark)
-app.command()(predict)
-app.command()(triage)
-app.command()(export)
-app.command()(review)
-app.command()(history)
-app.command()(query)
-app.command()(active)
-app.command()(surrogates)
-app.command()(doctor)
+COMMANDS = {
+    "Begin": (demo, doctor, data),
+    "Train and measure": (train, evaluate, calibrate, history),
+    "Predict and review": (predict, review, export, triage),
+    "Annotate": (query, active),
+    "Compare methods": (compare, score, benchmark, surrogates),
+}
+for panel, commands in COMMANDS.items():
+    for command in commands:
+        app.command(rich_help_panel=panel)(command)
 
 
 def main() -> None:

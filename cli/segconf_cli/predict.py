@@ -30,33 +30,64 @@ def predict(
     checkpoint: Annotated[
         Path | None,
         typer.Option(
-            help="Run folder or weights file.", show_default="newest finished run under runs/"
+            help="Run folder or weights file.",
+            show_default="newest finished run under runs/",
+            rich_help_panel="Network",
         ),
     ] = None,
     style: Annotated[
-        str, typer.Option(help="Overlays: contour, heatmap or side-by-side.")
+        str,
+        typer.Option(help="Overlays: contour, heatmap or side-by-side.", rich_help_panel="Output"),
     ] = "contour",
     tile: Annotated[
-        bool, typer.Option("--tile", help="Slide the network over the native resolution.")
+        bool,
+        typer.Option(
+            "--tile",
+            help="Slide the network over the native resolution.",
+            rich_help_panel="Network",
+        ),
     ] = False,
     save_probabilities: Annotated[
-        bool, typer.Option("--save-probabilities", help="Keep the probabilities of all classes.")
+        bool,
+        typer.Option(
+            "--save-probabilities",
+            help="Keep the probabilities of all classes.",
+            rich_help_panel="Output",
+        ),
     ] = False,
     skip_existing: Annotated[
-        bool, typer.Option("--skip-existing", help="Continue an interrupted job.")
+        bool,
+        typer.Option(
+            "--skip-existing", help="Continue an interrupted job.", rich_help_panel="Large jobs"
+        ),
     ] = False,
     part: Annotated[
-        str | None, typer.Option(metavar="I/N", help="Share I of N of the images, from 1.")
+        str | None,
+        typer.Option(
+            metavar="I/N", help="Share I of N of the images, from 1.", rich_help_panel="Large jobs"
+        ),
     ] = None,
     batch_size: Annotated[
         int | None,
-        typer.Option(min=1, help="Images per batch.", show_default="1 on a CPU, else 16"),
+        typer.Option(
+            min=1,
+            help="Images per batch.",
+            show_default="1 on a CPU, else 16",
+            rich_help_panel="Speed",
+        ),
     ] = None,
     workers: Annotated[
         int | None,
-        typer.Option(min=1, help="Threads that read and write.", show_default="processors"),
+        typer.Option(
+            min=1,
+            help="Threads that read and write.",
+            show_default="processors",
+            rich_help_panel="Speed",
+        ),
     ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps.")] = "auto",
+    device: Annotated[
+        str, typer.Option(help="auto, cpu, cuda, cuda:N or mps.", rich_help_panel="Network")
+    ] = "auto",
 ) -> None:
     """Predict images: where the lesion is, and where not to believe it.
 

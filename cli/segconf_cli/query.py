@@ -24,18 +24,24 @@ def query(
         str,
         typer.Option(
             help="confidence, boundary-confidence, consistency, entropy, expected-dice, coreset "
-            "or random."
+            "or random.",
+            rich_help_panel="Choice",
         ),
     ] = "confidence",
     pool: Annotated[
         Path | None,
-        typer.Option(help="Folder of images.", show_default="the unlabeled images of the run"),
+        typer.Option(
+            help="Folder of images.",
+            show_default="the unlabeled images of the run",
+            rich_help_panel="Images",
+        ),
     ] = None,
     decisions: Annotated[
         Path | None,
         typer.Option(
             help="File of the review page: rejected images first, then edited, no accepted ones.",
             show_default="none",
+            rich_help_panel="Images",
         ),
     ] = None,
     diverse: Annotated[
@@ -43,6 +49,7 @@ def query(
         typer.Option(
             "--diverse",
             help="Spread the choice: k-center on encoder features among the best 4 x budget.",
+            rich_help_panel="Choice",
         ),
     ] = False,
     out: Annotated[
@@ -50,9 +57,15 @@ def query(
     ] = Path("next.csv"),
     data: Annotated[
         Path | None,
-        typer.Option(help="Folder of the data set, if it has moved.", show_default="as in the run"),
+        typer.Option(
+            help="Folder of the data set, if it has moved.",
+            show_default="as in the run",
+            rich_help_panel="Images",
+        ),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of the strategy random.")] = 0,
+    seed: Annotated[
+        int, typer.Option(help="Of the strategy random.", rich_help_panel="Choice")
+    ] = 0,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps.")] = "auto",
 ) -> None:
     """Rank the images without a label: which should be annotated next?

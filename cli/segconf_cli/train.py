@@ -22,16 +22,23 @@ def train(
         typer.Argument(help="isic, demo, or a folder with images/ and masks/.", show_default=False),
     ] = None,
     labeled: Annotated[
-        int | None, typer.Option(help="Number of training masks to use.", show_default="all")
+        int | None,
+        typer.Option(
+            help="Number of training masks to use.", show_default="all", rich_help_panel="Labels"
+        ),
     ] = None,
     labeled_list: Annotated[
-        Path | None, typer.Option(help="File with the ids to use: .txt, .csv, .json or .npy.")
+        Path | None,
+        typer.Option(
+            help="File with the ids to use: .txt, .csv, .json or .npy.", rich_help_panel="Labels"
+        ),
     ] = None,
     resume_labels: Annotated[
         Path | None,
         typer.Option(
             help="List of `segconf query`: its images and those that run had labeled.",
             show_default="none",
+            rich_help_panel="Labels",
         ),
     ] = None,
     accept_as_labels: Annotated[
@@ -40,39 +47,73 @@ def train(
             metavar="DECISIONS",
             help="File exported by the review page: what was accepted counts as a mask.",
             show_default="none",
+            rich_help_panel="Labels",
         ),
     ] = None,
     maps: Annotated[
         Path | None,
-        typer.Option(help="Prediction folder that the decisions are about.", show_default="none"),
+        typer.Option(
+            help="Prediction folder that the decisions are about.",
+            show_default="none",
+            rich_help_panel="Labels",
+        ),
     ] = None,
     method: Annotated[
         str | None,
         typer.Option(
             help="softmax, crl, consistency, aes, mcdropout, aleatoric or ensemble.",
             show_default="consistency",
+            rich_help_panel="Method",
         ),
     ] = None,
     data: Annotated[
-        Path | None, typer.Option(help="Folder of the data set (default: SEGCONF_DATA).")
+        Path | None,
+        typer.Option(
+            help="Folder of the data set (default: SEGCONF_DATA).",
+            rich_help_panel="Data and results",
+        ),
     ] = None,
     config: Annotated[
-        Path | None, typer.Option(help="Experiment file, such as configs/isic2017.yaml.")
+        Path | None,
+        typer.Option(
+            help="Experiment file, such as configs/isic2017.yaml.", rich_help_panel="Method"
+        ),
     ] = None,
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Any setting, such as loss.pairs=all."),
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="Any setting, such as loss.pairs=all.",
+            rich_help_panel="Method",
+        ),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="Folder of the run.", show_default="runs/NAME")
+        Path | None,
+        typer.Option(
+            help="Folder of the run.", show_default="runs/NAME", rich_help_panel="Data and results"
+        ),
     ] = None,
-    epochs: Annotated[int | None, typer.Option(help="Passes over the data.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Decides everything random.")] = None,
+    epochs: Annotated[
+        int | None,
+        typer.Option(help="Passes over the data.", show_default="200", rich_help_panel="Method"),
+    ] = None,
+    seed: Annotated[
+        int | None,
+        typer.Option(help="Decides everything random.", show_default="0", rich_help_panel="Method"),
+    ] = None,
     device: Annotated[
-        str | None, typer.Option(help="auto, cpu, cuda, cuda:N or mps.", show_default="auto")
+        str | None,
+        typer.Option(
+            help="auto, cpu, cuda, cuda:N or mps.", show_default="auto", rich_help_panel="Method"
+        ),
     ] = None,
     resume: Annotated[
-        Path | None, typer.Option(help="Run folder to continue after its last finished epoch.")
+        Path | None,
+        typer.Option(
+            help="Run folder to continue after its last finished epoch.",
+            rich_help_panel="Data and results",
+        ),
     ] = None,
 ) -> None:
     """Train a network that knows where not to be believed.
