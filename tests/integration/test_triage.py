@@ -128,7 +128,7 @@ def test_rule_worked_by_hand():
     # By border: 0.9, 0.8, 0.2, 0. All 0.475, without the last 0.633, without two 0.85.
     assert choose_rule(cases, 0.85) == ReferralRule("border_confidence", 0.8, 0.85, 0.5)
     assert choose_rule(cases, 0.95) == ReferralRule("border_confidence", math.inf, 0.95, 1.0)
-    with pytest.raises(ConfigError, match="--target-dice 1.2"):
+    with pytest.raises(ConfigError, match=r"--target-dice 1\.2"):
         choose_rule(cases, 1.2)
 
 
