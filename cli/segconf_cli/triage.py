@@ -69,7 +69,7 @@ def _show(found: Triage) -> None:
         highlight=False,
     )
     table = Table(box=SIMPLE_HEAD)
-    for title in ("order", "AURC x10^3", "95% interval", "to refer", "Dice of the rest"):
+    for title in ("order", "AURC x10^3", "95% interval", "refer", "Dice left"):
         table.add_column(title, justify="left" if title == "order" else "right", no_wrap=True)
     for name, report in found.scores.items():
         low, high = report.interval
@@ -79,7 +79,7 @@ def _show(found: Triage) -> None:
             f"{1e3 * report.aurc:.1f}",
             f"{1e3 * low:.1f} to {1e3 * high:.1f}",
             f"{report.referral.share:.1%}",
-            f"{report.referral.kept_quality:.3f}",
+            f"{report.referral.kept_quality:.3f}" if report.referral.share < 1 else "",
         )
     table.add_row("random", f"{1e3 * (1 - found.mean_dice):.1f}", "", f"{found.random:.1%}", "")
     results().print(table)

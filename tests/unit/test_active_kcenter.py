@@ -21,6 +21,12 @@ def test_points_on_a_line():
     assert chosen.distances == [10, 5, 1]
 
 
+def test_the_nearest_of_several_centers_counts():
+    # From 0 and 10: 4 has 4, 7 has 3, 12 has 2.
+    chosen = k_center(column(12, 7, 4), 1, centers=column(0, 10))
+    assert (chosen.positions, chosen.distances) == ([2], [4])
+
+
 def test_without_centers_the_first_point_is_first():
     chosen = k_center(column(4, 1, 9, 6), 3)
     assert chosen.positions == [0, 2, 1]  # 9 is 5 away, then 1 is 3 away and 6 is 2 away

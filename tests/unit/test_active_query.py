@@ -80,6 +80,15 @@ def test_coreset_starts_from_the_labeled_images(tmp_path):
     assert [choice.score for choice in queue.choices] == pytest.approx(expected, rel=1e-4)
 
 
+def test_coreset_keeps_away_from_rejected_images(tmp_path):
+    pictures = {f"grey_{value}": disc(value, value) for value in (100, 240, 250)}
+    run = write_run(tmp_path, pictures | {"labeled": disc(0, 0)}, labeled=["labeled"])
+    (tmp_path / "decisions.csv").write_text("case,decision\ngrey_240,reject\n")
+    asked = Query(2, "coreset", decisions=tmp_path / "decisions.csv", device="cpu")
+    # 240 was rejected and comes first; then 250 is only 10 away from it, 100 is 100 from 0.
+    assert ids(query(run.path, asked)) == ["grey_240", "grey_100"]
+
+
 def test_diverse_does_not_ask_for_copies(tmp_path):
     copies = {f"copy_{number}": disc(125, 105) for number in range(4)}
     others = {"other_a": disc(150, 60), "other_b": disc(80, 70)}

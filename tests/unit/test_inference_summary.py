@@ -121,7 +121,7 @@ def test_rows_survive_json_and_become_a_table(tmp_path):
 
     lines = table([row]).splitlines()
     assert lines[0].startswith("case,file,height,width,slices,slice,lesion_share,mean_confidence")
-    assert lines[1] == '"ä, b","x""y.png",2,3,1,0,,,,,,0.250000,,one; two,'
+    assert lines[1] == '"ä, b","x""y.png",2,3,1,0,,,,,,,,0.250000,,one; two,'
 
 
 def test_calibration_of_a_run_and_its_default(tmp_path):
