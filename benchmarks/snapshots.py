@@ -30,7 +30,7 @@ from segconf.inference.swapping import WeightPasses
 from segconf.models import build_model
 from segconf.snapshots import read_weights, write_snapshot
 
-SNAPSHOTS, SIZE, REPEATS = 30, (192, 256), 3
+SNAPSHOTS, SIZE, REPEATS = 30, (192, 256), 2
 DESIGNS = ("softmax", "swapped", "lent", "kept", "batched")
 MEGABYTE = 1e6
 

@@ -45,7 +45,6 @@ def show_comparison(comparison: Comparison) -> None:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    from segconf.evaluation.costs import COSTS, cost_cell
     from segconf.evaluation.rendering import cell, difference_cell, is_best
     from segconf.evaluation.tables import PAPER_COLUMNS, TITLES, heading
 
@@ -53,14 +52,11 @@ def show_comparison(comparison: Comparison) -> None:
     table.add_column("")
     for metric in PAPER_COLUMNS:
         table.add_column(heading(metric).replace(" ", "\n"), justify="right")
-    for name in comparison.costs:
-        table.add_column(COSTS[name].title.replace(" ", "\n"), justify="right")
     for row in comparison.rows:
         cells = [
             f"[bold]{cell(row, m)}[/bold]" if is_best(comparison, row, m) else cell(row, m)
             for m in PAPER_COLUMNS
         ]
-        cells += [cost_cell(row.costs, name) for name in comparison.costs]
         table.add_row(row.name, *cells, style="dim" if row.is_published else "")
     results().print(table)
     results().print(
@@ -75,3 +71,23 @@ def show_comparison(comparison: Comparison) -> None:
                 f"{row.name} minus {comparison.baseline}, 95% intervals over images: {differences}",
                 highlight=False,
             )
+    _show_costs(comparison)
+
+
+def _show_costs(comparison: Comparison) -> None:
+    """A table of its own: numbers of a wider one would be cut off on a terminal."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    from segconf.evaluation.costs import COSTS, cost_cell
+
+    if not comparison.costs:
+        return
+    table = Table(title="cost", title_justify="left", box=SIMPLE_HEAD)
+    table.add_column("")
+    for name in comparison.costs:
+        table.add_column(COSTS[name].title, justify="right")
+    for row in comparison.rows:
+        if not row.is_published:
+            table.add_row(row.name, *(cost_cell(row.costs, name) for name in comparison.costs))
+    results().print(table)

@@ -7,13 +7,17 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
+from typer.testing import CliRunner
 
 from segconf.checkpoints import save_checkpoint
 from segconf.errors import CheckpointError, TrainingError
 from segconf.evaluation import EvaluationOptions, evaluate
+from segconf.images import read_mask
+from segconf.images.writing import read_confidence
 from segconf.inference import load_model, newest_run
 from segconf.snapshots import kept_snapshots
-from tests.tiny_models import disc
+from segconf_cli.main import app
+from tests.tiny_models import disc, write_picture
 from tests.training_runs import (
     Interrupter,
     contents,
@@ -120,18 +124,19 @@ def softmax(logits):
 
 
 def single(run, epoch, folder):
-    """Probabilities of one snapshot as a softmax model of its own."""
+    """One snapshot as a softmax model of its own."""
     config = settings(training__method="softmax")
     values = {
         name: value.float() if value.is_floating_point() else value
         for name, value in load_file(kept_snapshots(run)[epoch]).items()
     }
     save_checkpoint(folder / f"{epoch}.safetensors", values, config)
-    return softmax(load_model(folder / f"{epoch}.safetensors").grid_logits(pixels()))
+    return load_model(folder / f"{epoch}.safetensors")
 
 
 def test_probabilities_are_the_mean_of_all_snapshots(run, tmp_path):
-    each = [single(run, epoch, tmp_path) for epoch in (1, 2, 3)]
+    models = [single(run, epoch, tmp_path) for epoch in (1, 2, 3)]
+    each = [softmax(model.grid_logits(pixels())) for model in models]
     found = softmax(load_model(run).grid_logits(pixels()))
     np.testing.assert_allclose(found, np.mean(each, axis=0), rtol=1e-5, atol=1e-7)
     assert np.abs(each[0] - each[2]).max() > 1e-3  # they differ, so the mean says something
@@ -142,7 +147,7 @@ def test_one_snapshot_is_softmax(folder_dataset, tmp_path, monkeypatch):
     changes = {"training__method": "aes", "training__snapshots": 1}
     train_tiny(folder_dataset, tmp_path / "run", **changes)
     found = softmax(load_model(tmp_path / "run").grid_logits(pixels()))
-    expected = single(tmp_path / "run", 4, tmp_path)
+    expected = softmax(single(tmp_path / "run", 4, tmp_path).grid_logits(pixels()))
     np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-8)
 
 
@@ -177,3 +182,19 @@ def test_evaluated_like_any_other_run(run):
     content = json.loads((run / "evaluation/test/metrics.json").read_text())
     assert content["method"] == "aes"
     assert 0 < evaluation.report.metrics["all"]["strict"]["aurc"] < 1
+
+
+def test_predicted_like_any_other_run(run, tmp_path):
+    for number in range(3):
+        write_picture(tmp_path / f"images/{number}.png", disc(32, 32, seed=number))
+    command = ["predict", str(tmp_path / "images"), "--out", str(tmp_path / "maps")]
+    result = CliRunner().invoke(app, [*command, "--checkpoint", str(run)])
+    assert result.exit_code == 0, result.output
+    each = [single(run, epoch, tmp_path) for epoch in (1, 2, 3)]
+    for number in range(3):
+        pixels = disc(32, 32, seed=number)[None]
+        mean = np.mean([softmax(model.grid_logits(pixels)) for model in each], axis=0)
+        saved = read_mask(tmp_path / f"maps/masks/{number}.png")
+        assert np.array_equal(saved, mean[0].argmax(axis=0))
+        confidence = read_confidence(tmp_path / f"maps/confidence/{number}.png")
+        np.testing.assert_allclose(confidence, mean[0].max(axis=0), atol=2e-5)

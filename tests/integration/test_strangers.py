@@ -85,14 +85,22 @@ def test_validation_features_belong_to_the_saved_weights(folder_dataset, tmp_pat
 
 
 def test_features_are_the_same_after_an_interruption(folder_dataset, tmp_path):
-    changes = {"training__method": "softmax"}
-    train_seeing(folder_dataset, tmp_path / "whole", **changes)
+    # One step per epoch: both unlabeled images and two of the six labeled ones. What an earlier
+    # epoch saw of the others is not in a continued run, so it must not be in any.
+    changes = {"data__labeled": 6, "training__learning_rate": 0.003}
+    result = train_seeing(folder_dataset, tmp_path / "whole", **changes)
+    assert result.best_epoch > 1
     with pytest.raises(KeyboardInterrupt):
-        train_seeing(folder_dataset, tmp_path / "run", listener=Interrupter(1, 2), **changes)
+        train_seeing(folder_dataset, tmp_path / "run", listener=Interrupter(1, 1), **changes)
     train_seeing(folder_dataset, tmp_path / "run", resume=True, **changes)
     whole, run = (tmp_path / name / FEATURES for name in ("whole", "run"))
-    assert load_file(whole)["training"].shape == (4, 9)  # softmax sees the labeled images only
+    assert load_file(whole)["training"].shape == (4, 9)
     assert whole.read_bytes() == run.read_bytes()
+
+
+def test_softmax_keeps_the_features_of_its_labeled_images(folder_dataset, tmp_path):
+    train_seeing(folder_dataset, tmp_path / "run", training__method="softmax")
+    assert load_file(tmp_path / "run" / FEATURES)["training"].shape == (4, 9)
 
 
 def one_rank(rank, port, dataset, out):

@@ -68,6 +68,30 @@ def test_the_demo_is_made_trained_and_continued(segconf, monkeypatch, tmp_path):
     assert "Finished 3 epochs" in out
 
 
+def test_the_summary_tells_members_and_snapshots(segconf, folder_dataset, tmp_path):
+    two = ["--method", "ensemble", "--set", "training.members=2"]
+    kept = ["--set", "training.snapshots=2"]
+    code, out, err = segconf("train", folder_dataset, "--out", "run", *two, *kept, *SMALL)
+    assert code == 0
+    shown = [line for line in err.splitlines() if line.startswith(("member", "run folder"))]
+    assert shown == [
+        *("member 1 of 2", "run folder: run/members/0"),
+        *("member 2 of 2", "run folder: run/members/1"),
+    ]
+    assert "Finished 2 members of ensemble" in out
+    assert "Finished 2 epochs of member 2; best epoch" in out
+    files = list((tmp_path / "run").glob("members/*/snapshots/epoch-*.safetensors"))
+    size = sum(file.stat().st_size for file in files)
+    assert len(files) == 4
+    assert f"Kept 4 snapshots, {size / 1e6:.1f} MB." in out
+    assert "segconf evaluate run\n" in out
+    assert all((tmp_path / f"run/members/{n}/training.png").exists() for n in (0, 1))
+
+    code, _, err = segconf("history", "run", "--out", "maps")
+    assert code == 2
+    assert "the method ensemble keeps no history" in err
+
+
 def test_the_history_as_pictures_and_arrays(segconf, folder_dataset, tmp_path):
     segconf("train", folder_dataset, "--labeled", 3, "--out", "run", *SMALL)
     code, out, _ = segconf("history", "run", "--out", "maps")

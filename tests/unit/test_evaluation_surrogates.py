@@ -91,10 +91,11 @@ def test_three_classes_equal_the_slow_loop(batch):
     masks = torch.randint(3, (4, 4, 4), generator=generator)
     masks[1, 2, :2] = 255
     cases = torch.arange(4)
-    replay = SurrogateReplay(4, (4, 4), classes=3, snapshots=6)
+    replay = SurrogateReplay(4, (4, 4), classes=3, snapshots=7)
     slow = SlowHistory()
     drift = torch.randn(4, 3, 4, 4, generator=generator)
-    for epoch in range(6):
+    # After 7 epochs, margins 4 - 3 and 3 - 2 are equal as counts, but not as rounded shares.
+    for epoch in range(7):
         logits = drift + torch.randn(4, 3, 4, 4, generator=generator)
         parts = [torch.arange(start, start + batch) for start in range(0, 4, batch)]
         found = replay.replay(
