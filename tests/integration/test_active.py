@@ -36,7 +36,7 @@ class TinyEncoderNetwork(nn.Module):
 
 @pytest.fixture(autouse=True)
 def _tiny(monkeypatch):
-    monkeypatch.setattr(trainer, "build_model", lambda _config: TinyEncoderNetwork())
+    monkeypatch.setattr(trainer, "build_model", lambda _config, **_options: TinyEncoderNetwork())
     monkeypatch.setattr("segconf.checkpoints.build_model", lambda *_, **__: TinyEncoderNetwork())
     monkeypatch.setattr("segconf.evaluation.report.RESAMPLES", 5)
     monkeypatch.setattr("segconf.evaluation.report.risk_coverage_plot", lambda *_: None)

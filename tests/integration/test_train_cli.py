@@ -25,7 +25,7 @@ SMALL = [
 def segconf(monkeypatch, capfd, tmp_path):
     """The command in this process: its exit code, standard output and standard error."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(trainer, "build_model", lambda _config: TinyNetwork())
+    monkeypatch.setattr(trainer, "build_model", lambda _config, **_options: TinyNetwork())
 
     def run(*arguments):
         display.messages.cache_clear()
