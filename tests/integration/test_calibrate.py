@@ -22,7 +22,7 @@ from tests.training_runs import TinyNetwork, train_tiny
 def run(folder_dataset, tmp_path, monkeypatch):
     """A trained run whose logits were then made twenty times as large."""
 
-    def build(_config, *, pretrained):  # noqa: ARG001
+    def build(_config, **_options):
         return TinyNetwork()
 
     monkeypatch.setattr(segconf.checkpoints, "build_model", build)
