@@ -9,6 +9,7 @@ from rich.console import Group
 from rich.live import Live
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
+from rich.text import Text
 
 from segconf_cli.display import messages
 
@@ -79,7 +80,9 @@ class BenchmarkView:
         """The overall bar first: it stays in sight when there are more runs than lines."""
         table = Table.grid(padding=(0, 2))
         for status in sorted(self._statuses.values(), key=lambda one: ORDER.index(one.state)):
-            table.add_row(status.name, _describe(status), style=STYLES.get(status.state, ""))
+            # As text: a reason such as "size was [32, 32]" is no markup.
+            style = STYLES.get(status.state, "")
+            table.add_row(status.name, Text(_describe(status)), style=style)
         return Group(self._progress, table)
 
 

@@ -5,6 +5,7 @@ how processes are started, stopped and reported is tested with a script that onl
 """
 
 import csv
+import io
 import json
 import os
 import signal
@@ -14,6 +15,7 @@ import time
 from dataclasses import replace
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 import segconf.checkpoints
@@ -21,6 +23,7 @@ import segconf.training.run as trainer
 from segconf.benchmark import (
     BenchmarkRequest,
     Crew,
+    Status,
     build_tables,
     carry_out,
     plan_runs,
@@ -29,6 +32,7 @@ from segconf.benchmark import (
 from segconf.benchmark import running as execution
 from segconf.errors import SegconfError
 from segconf_cli.main import app
+from segconf_cli.progress import BenchmarkView
 from tests.training_runs import SETTINGS, Interrupter, TinyNetwork
 
 PROTOCOL = """
@@ -284,6 +288,28 @@ def test_a_process_that_does_not_listen_is_ended(tmp_path, monkeypatch):
         time.sleep(0.02)
     execution.stop_all([process])
     assert process.poll() == -signal.SIGKILL
+
+
+def test_the_view_on_a_terminal():
+    console = Console(file=io.StringIO(), width=80, force_terminal=True, color_system=None)
+    view = BenchmarkView(console)
+    for status in (
+        Status("crl-4-seed0", "finished", 4, 4),
+        Status("softmax-4-seed0", "waiting", 0, 4),
+        Status("softmax-4-seed0", "training", 3, 4),
+        Status("consistency-4-seed0", "failed", 0, 4, "size was [32, 32]"),
+    ):
+        view.show(status)
+    assert console.file.getvalue() == ""  # no lines beside what is drawn in place
+    console.print(view.render())
+    overall, *rows = [line.split() for line in console.file.getvalue().splitlines()]
+    assert overall[:4] == ["2", "of", "3", "runs"]
+    assert "83%" in overall  # (1 + 3 / 6 + 1) / 3
+    assert rows == [
+        ["consistency-4-seed0", "failed:", "size", "was", "[32,", "32]"],
+        ["softmax-4-seed0", "training,", "epoch", "4", "of", "4"],
+        ["crl-4-seed0", "finished"],
+    ]
 
 
 @pytest.mark.parametrize(
