@@ -66,7 +66,7 @@ class PlannedRun:
     def epochs(self) -> int:
         """Epochs of the training; those of the networks of an ensemble add up."""
         training = self.config.training
-        networks = getattr(training, "members", 1) if str(training.method) == "ensemble" else 1
+        networks = training.members if training.method == "ensemble" else 1
         return training.epochs * int(networks)
 
     @property

@@ -27,7 +27,7 @@ class TinyEncoderNetwork(nn.Module):
     def __init__(self):
         super().__init__()
         self.encoder = nn.Sequential(nn.Conv2d(3, 6, 3, padding=1), nn.BatchNorm2d(6), nn.ReLU())
-        self.encoder.register_forward_hook(lambda _module, _inputs, output: [output])
+        self.encoder.register_forward_hook(lambda _module, inputs, output: [*inputs, output])
         self.last = nn.Conv2d(6, 2, 3, padding=1)
 
     def forward(self, images):
