@@ -158,7 +158,7 @@ def evaluate_surrogates(
     masks = cache.masks(cases, label="training")
     network = load_checkpoint(folder, device=resolve_device(device)).model
     mean, std = encoder_normalization(config.model.encoder, config.model.channels)
-    source = _Source(images, masks, mean, std)
+    source = _Source(images, masks, mean, std, config.model.classes)
     replay = SurrogateReplay(
         len(cases), config.data.size, classes=config.model.classes, snapshots=len(snapshots)
     )
@@ -178,6 +178,7 @@ class _Source:
     masks: Pixels  # (N, H, W)
     mean: Sequence[float]
     std: Sequence[float]
+    classes: int
 
     def batches(
         self, network: nn.Module, on_progress: Progress | None, done: int, snapshots: int
@@ -189,7 +190,7 @@ class _Source:
             rows = slice(start, min(start + BATCH, count))
             pixels = normalize(np.asarray(self.images[rows]), mean=self.mean, std=self.std)
             with torch.inference_mode():
-                logits = network(pixels.to(device)).float().cpu()  # (B, K, H, W)
+                logits = network(pixels.to(device))[:, : self.classes].float().cpu()  # (B, K, H, W)
             masks = torch.from_numpy(np.array(self.masks[rows]))  # (B, H, W)
             yield torch.arange(rows.start, rows.stop), logits, masks
             if on_progress is not None:
