@@ -62,7 +62,10 @@ class Counting(TrainingListener):
     """Counts epochs, and stops in the middle of one of them as Ctrl-C does."""
 
     def __init__(self, stop_after=None):
-        self.epochs, self._stop_after = 0, stop_after
+        self.started, self.epochs, self._stop_after = 0, 0, stop_after
+
+    def on_start(self, folder, epoch, epochs):  # noqa: ARG002
+        self.started += 1
 
     def on_step(self, step, steps, terms):  # noqa: ARG002
         if self.epochs == self._stop_after:
@@ -114,7 +117,7 @@ def test_interrupted_and_resumed_is_the_same_simulation(demo, tmp_path):
 
     again = Counting()
     extended = simulate(plan(demo, strategies=("random",), rounds=1), parts, listener=again)
-    assert again.epochs == 2  # the start is there already
+    assert (again.started, again.epochs) == (1, 2)  # the start is there already
     assert [point.strategy for point in extended] == ["random", "random"]
     with pytest.raises(ConfigError, match=r"budget was 2, now 1"):
         simulate(plan(demo, budget=1), parts)
