@@ -112,25 +112,29 @@ class RankingHistogram:
             of a linear function is then exact, that of a smooth one almost.
         """
         if self._counts is None:
-            offsets = np.zeros((2, _SPANS))  # every value is kept as it is
-        else:
-            pixels = self._counts.reshape(2, _SPANS, -1).sum(axis=2, dtype=np.int64)
-            offsets = self._offsets / np.maximum(pixels, 1)
+            for groups in self._entries():
+                value = groups.value.astype(np.float64)
+                yield groups, np.broadcast_to(value, (2, len(value)))
+            return
+        pixels = self._counts.reshape(2, _SPANS, -1).sum(axis=2, dtype=np.int64)
+        unit = np.spacing(_smallest(np.arange(_SPANS) << _SPAN_SHIFT)).astype(np.float64)
+        offset = self._offsets / np.maximum(pixels, 1) * unit  # (2, spans)
         for groups in self._entries():
-            bits = groups.value.view(np.int32).clip(_LOWEST, _HIGHEST) - _LOWEST
-            step = np.spacing(groups.value.clip(max=_LARGEST)).astype(np.float64)
-            yield groups, groups.value + offsets[:, bits >> (_SHIFT + _SPAN_SHIFT)] * step
+            bits = np.maximum(groups.value.view(np.int32) - _LOWEST, 0)
+            yield groups, groups.value + offset[:, bits >> (_SHIFT + _SPAN_SHIFT)]
 
     def state_dict(self) -> dict[str, Any]:
         """The state as tensors and integers; bins without pixels are left out."""
         patterns = np.concatenate([np.empty(0, np.int32), *self._patterns])
-        state: dict[str, Any] = {"patterns": torch.from_numpy(patterns)}
+        state: dict[str, Any] = {
+            "patterns": torch.from_numpy(patterns),
+            "offsets": torch.from_numpy(self._offsets.copy()),
+            "excess": self.excess.state(),
+        }
         if self._counts is not None:
             used = np.flatnonzero(self._counts.any(axis=0))
             state["bins"] = torch.from_numpy(used.astype(np.int32))
             state["counts"] = torch.from_numpy(self._counts[:, used].astype(np.int64))
-            state["offsets"] = torch.from_numpy(self._offsets.copy())
-            state["excess"] = self.excess.state()
         return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -138,11 +142,11 @@ class RankingHistogram:
         self._patterns, self._kept = [], 0
         self._keep(state["patterns"].numpy().copy())
         self._counts, self._counted = None, 0
+        self._offsets = state["offsets"].numpy().copy()
+        self.excess = FixedPointSum(*state["excess"])
         if "bins" in state:
             counts = state["counts"].numpy()
             self._binned(int(counts.sum()))[:, state["bins"].numpy()] = counts
-            self._offsets = state["offsets"].numpy().copy()
-            self.excess = FixedPointSum(*state["excess"])
 
     def _keep(self, patterns: NDArray[np.int32]) -> None:
         self._patterns.append(patterns)

@@ -408,3 +408,18 @@ def test_ten_billion_pixels_do_not_drift():
     # Of 10,000 pixels in bins the mean is off by more than of millions, but it does not drift.
     for name in ("nll", "brier", "ece"):
         assert result[name] == pytest.approx(expected[name], rel=1e-7), name
+
+
+def test_a_bin_holds_more_pixels_than_32_bits_can_count(monkeypatch):
+    monkeypatch.setattr(ranking_module, "EXACT_PIXELS", 0)
+    total = counted(*binary_logits([math.log(3)] * 4, [True, True, True, False]))
+    for _ in range(31):
+        double = ConfidenceMetrics()
+        double.load_state_dict(total.state_dict())
+        total.merge(double)
+    assert total.pixels == 2**33
+    assert total.reliability().count.sum() == 2**33
+    result = total.compute()
+    assert result["aurc"] == pytest.approx(0.25)
+    assert result["ece"] == pytest.approx(0, abs=1e-7)  # 75% sure, 75% right
+    assert result["nll"] == pytest.approx(-0.75 * math.log(0.75) - 0.25 * math.log(0.25), rel=1e-7)
