@@ -1,16 +1,11 @@
-"""Sums that do not depend on the order of their terms: integers, in fixed point."""
+"""A sum that does not depend on the order of its terms: an integer, in fixed point."""
 
 import math
-from collections.abc import Sequence
 from typing import Self
 
-import numpy as np
-import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 _SCALE = 1 << 36
-_BINNED_SCALE = 1 << 32
 
 
 class FixedPointSum:
@@ -51,37 +46,3 @@ class FixedPointSum:
     def state(self) -> tuple[int, int]:
         """Arguments that make an equal sum."""
         return self._units, self._infinite
-
-
-class BinnedSums:
-    """Sums of terms of about 1 at most, rounded to multiples of 2^-32, one for each bin."""
-
-    def __init__(self, units: Sequence[int]) -> None:
-        self._units = list(units)
-
-    @classmethod
-    def of(cls, cells: Tensor, values: Tensor, shape: tuple[int, int, int]) -> Self:
-        """Sums of (N,) terms, not more than a million, over all but the last axis of cells.
-
-        Args:
-            cells: (N,) flat index of the cell of each term; its last axis is the bin.
-            values: (N,) floating point terms.
-            shape: of the cells.
-        """
-        # As many multiples of 2^-32 have partial sums that float64 holds exactly.
-        scaled = values.double().mul_(_BINNED_SCALE).round_()
-        totals = torch.bincount(cells, scaled, math.prod(shape)).view(shape).sum(dim=(0, 1))
-        return cls([int(total) for total in totals.tolist()])
-
-    def merge(self, other: Self) -> None:
-        """Add the terms of other sums with the same bins."""
-        pairs = zip(self._units, other._units, strict=True)
-        self._units = [mine + theirs for mine, theirs in pairs]
-
-    def totals(self) -> NDArray[np.float64]:
-        """(bins,) sums."""
-        return np.array([units / _BINNED_SCALE for units in self._units], np.float64)
-
-    def state(self) -> list[int]:
-        """Argument that makes equal sums."""
-        return list(self._units)

@@ -1,5 +1,7 @@
 """Many small pieces of work on two cores."""
 
+import functools
+import os
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -26,12 +28,20 @@ def for_each(function: Callable[[Item], None], items: Sequence[Item]) -> None:
         try:
             torch.set_num_threads(1)
             if workers > 1:
-                with ThreadPoolExecutor(workers) as pool:
-                    # Going through the results raises what a worker raised.
-                    for _ in pool.map(function, items):
-                        pass
+                # Going through the results raises what a worker raised.
+                for _ in _pool(os.getpid()).map(function, items):
+                    pass
             else:
                 for item in items:
                     function(item)
         finally:
             torch.set_num_threads(threads)
+
+
+@functools.cache
+def _pool(process: int) -> ThreadPoolExecutor:
+    """The threads of a process; a forked one does not have those of its parent.
+
+    New threads for every call would each come with a memory pool that is never given back.
+    """
+    return ThreadPoolExecutor(_MAX_WORKERS, thread_name_prefix=f"segconf-{process}")

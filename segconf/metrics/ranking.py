@@ -3,8 +3,12 @@
 Up to 4 million pixels every value is kept, so ranks are exact. Beyond that the values are counted
 in bins that are the leading bits of the float32 pattern: relative width 2^-16 between 2^-20 and
 2^10. Which of the two is used depends on the number of pixels alone, never on their order.
+
+What a bin leaves out is summed over neighbouring bins, so that the sum over pixels of a smooth
+function of the value, such as the confidence, is as good as from the values themselves.
 """
 
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -14,14 +18,20 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from segconf.metrics.exact import FixedPointSum
+
 EXACT_PIXELS = 1 << 22
 
 _SHIFT = 7  # float32 has 23 mantissa bits, a bin keeps 16 of them
+_OFFSET = (1 << _SHIFT) - 1  # mask of the others
+_SPAN_SHIFT = 9  # neighbouring bins of which the mean offset is known: relative width 2^-7
 _LOWEST = (127 - 20) << 23  # bit pattern of 2^-20; smaller values share the first bin
 _HIGHEST = (127 + 10) << 23  # bit pattern of 2^10; larger values share the last bin
-_BINS = ((_HIGHEST - _LOWEST) >> _SHIFT) + 1
-_MAGNITUDE = 0x7FFFFFFF
+_LARGEST = 2.0**10
+_INT32_MAX = 0x7FFFFFFF
 _BLOCK = 1 << 16
+_BINS = (((_HIGHEST - _LOWEST) >> _SHIFT) // _BLOCK + 1) * _BLOCK  # whole blocks
+_SPANS = _BINS >> _SPAN_SHIFT
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,25 +44,44 @@ class Groups:
 
 
 class RankingHistogram:
-    """Counts of right and wrong pixels over a non-negative ranking value."""
+    """Counts of right and wrong pixels over a non-negative ranking value.
 
-    def __init__(self) -> None:
+    Args:
+        borders: (E,) values that the pixels above are told apart from: the bin that such a value
+            is in ends there, and the next one begins.
+
+    Attributes:
+        excess: sum of what wrong pixels have above the largest bin; zero while values are kept.
+    """
+
+    def __init__(self, borders: NDArray[np.float32]) -> None:
+        bits = torch.from_numpy(borders).view(torch.int32).long()
+        bits = bits[(bits > _LOWEST) & (bits < _HIGHEST)] - _LOWEST  # (E,)
+        # Bins that are cut by a border, for right and for wrong pixels, and where: (2 E,)
+        self._cut = torch.cat([bits >> _SHIFT, (bits >> _SHIFT) + _BINS])
+        self._cut_at = torch.cat([bits, bits])
+        self._lock = threading.RLock()
         # Float32 bit patterns whose sign bit says "wrong", until there are too many of them.
         self._patterns: list[NDArray[np.int32]] = []
         self._kept = 0
-        self._counts: NDArray[np.int64] | None = None  # (2, bins): correct, wrong
+        self._counts: NDArray[np.signedinteger] | None = None  # (2, bins): correct, wrong
+        self._counted = 0
+        self._offsets = np.zeros((2, _SPANS), np.int64)  # sums of the bits left out by bins
+        self.excess = FixedPointSum()
 
     def add(self, value: Tensor, wrong: Tensor) -> None:
-        """Count N pixels.
+        """Count N pixels; several threads may do so at the same time.
 
         Args:
             value: (N,) float32, not negative; infinity is allowed.
             wrong: (N,) boolean, or 0 and 1.
         """
         bits = value.contiguous().view(torch.int32)
-        if self._counts is None and self._kept + len(bits) <= EXACT_PIXELS:
-            self._keep((bits | (wrong.int() << 31)).numpy())
-        else:
+        with self._lock:
+            keep = self._counts is None and self._kept + len(bits) <= EXACT_PIXELS
+            if keep:
+                self._keep((bits | (wrong.int() << 31)).numpy())
+        if not keep:
             self._count(bits, wrong)
 
     def merge(self, other: "RankingHistogram") -> None:
@@ -65,67 +94,114 @@ class RankingHistogram:
         for patterns in other._patterns:
             self._count_patterns(patterns)
         if other._counts is not None:
-            counts = self._binned()
+            counts = self._binned(other._counted)
             counts += other._counts
+            self._offsets += other._offsets
+            self.excess.merge(other.excess)
 
     def groups(self, key: Callable[[NDArray[np.float32]], NDArray[Any]]) -> Iterator[Groups]:
         """Blocks of groups by descending value; values with the same ``key`` are one group."""
         return _merge_ties(self._entries(), key)
 
-    def state_dict(self) -> dict[str, Tensor]:
-        """The state as tensors; bins without pixels are left out."""
+    def levels(self) -> Iterator[tuple[Groups, NDArray[np.float64]]]:
+        """Blocks by descending value, in which a value can occur repeatedly.
+
+        Yields:
+            Groups, and (2, G) values that stand for their right and wrong pixels: where a bin holds
+            several, the smallest one plus the mean offset in the bins around it. A sum over pixels
+            of a linear function is then exact, that of a smooth one almost.
+        """
+        if self._counts is None:
+            for groups in self._entries():
+                value = groups.value.astype(np.float64)
+                yield groups, np.broadcast_to(value, (2, len(value)))
+            return
+        pixels = self._counts.reshape(2, _SPANS, -1).sum(axis=2, dtype=np.int64)
+        unit = np.spacing(_smallest(np.arange(_SPANS) << _SPAN_SHIFT)).astype(np.float64)
+        offset = self._offsets / np.maximum(pixels, 1) * unit  # (2, spans)
+        for groups in self._entries():
+            bits = np.maximum(groups.value.view(np.int32) - _LOWEST, 0)
+            yield groups, groups.value + offset[:, bits >> (_SHIFT + _SPAN_SHIFT)]
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state as tensors and integers; bins without pixels are left out."""
         patterns = np.concatenate([np.empty(0, np.int32), *self._patterns])
-        state = {"patterns": torch.from_numpy(patterns)}
+        state: dict[str, Any] = {
+            "patterns": torch.from_numpy(patterns),
+            "offsets": torch.from_numpy(self._offsets.copy()),
+            "excess": self.excess.state(),
+        }
         if self._counts is not None:
             used = np.flatnonzero(self._counts.any(axis=0))
             state["bins"] = torch.from_numpy(used.astype(np.int32))
-            state["counts"] = torch.from_numpy(self._counts[:, used])
+            state["counts"] = torch.from_numpy(self._counts[:, used].astype(np.int64))
         return state
 
-    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+    def load_state_dict(self, state: dict[str, Any]) -> None:
         """Replace the state."""
-        self._patterns, self._kept, self._counts = [], 0, None
+        self._patterns, self._kept = [], 0
         self._keep(state["patterns"].numpy().copy())
+        self._counts, self._counted = None, 0
+        self._offsets = state["offsets"].numpy().copy()
+        self.excess = FixedPointSum(*state["excess"])
         if "bins" in state:
-            self._binned()[:, state["bins"].numpy()] = state["counts"].numpy()
+            counts = state["counts"].numpy()
+            self._binned(int(counts.sum()))[:, state["bins"].numpy()] = counts
 
     def _keep(self, patterns: NDArray[np.int32]) -> None:
         self._patterns.append(patterns)
         self._kept += len(patterns)
 
-    def _binned(self) -> NDArray[np.int64]:
-        """The bins; what was kept so far moves into them."""
+    def _binned(self, more: int) -> NDArray[np.signedinteger]:
+        """The bins, with room for more pixels; what was kept so far moves into them."""
         if self._counts is None:
-            self._counts = np.zeros((2, _BINS), np.int64)
+            self._counts = np.zeros((2, _BINS), np.int32)
             while self._patterns:
                 self._count_patterns(self._patterns.pop())
             self._kept = 0
+        self._counted += more
+        # As narrow as possible: what takes time is to fetch counts that are not in the cache.
+        if self._counted > _INT32_MAX and self._counts.dtype == np.int32:
+            self._counts = self._counts.astype(np.int64)
         return self._counts
 
     def _count_patterns(self, patterns: NDArray[np.int32]) -> None:
         for start in range(0, len(patterns), _BLOCK):
             part = torch.from_numpy(patterns[start : start + _BLOCK])
-            self._count(part & _MAGNITUDE, part < 0)
+            self._count(part & _INT32_MAX, part < 0)
 
     def _count(self, bits: Tensor, wrong: Tensor) -> None:
-        index = bits.clamp(_LOWEST, _HIGHEST).sub_(_LOWEST).bitwise_right_shift_(_SHIFT)
-        index = index.add_(wrong, alpha=_BINS).long()
-        np.add.at(self._binned().reshape(-1), index.numpy(), 1)
+        excess = _excess(bits, wrong)
+        bits = bits.clamp(_LOWEST, _HIGHEST).sub_(_LOWEST)  # (N,)
+        offset = (bits & _OFFSET).long()
+        index = (bits >> _SHIFT).add_(wrong, alpha=_BINS)
+        span = (index >> _SPAN_SHIFT).long()
+        index = index.long()
+        one = torch.ones_like(bits)
+        with self._lock:
+            counts = torch.from_numpy(self._binned(len(index))).view(-1)
+            before = counts[self._cut]
+            counts.scatter_add_(0, index, one.to(counts.dtype))
+            for place in (counts[self._cut] != before).nonzero()[:, 0].tolist():
+                # A few pixels in a million are in such a bin; those above the border go on.
+                cut = self._cut[place]
+                above = (bits[index == cut] > self._cut_at[place]).sum()
+                counts[cut] -= above
+                counts[cut + 1] += above
+            torch.from_numpy(self._offsets).view(-1).scatter_add_(0, span, offset)
+            self.excess.merge(excess)
 
     def _entries(self) -> Iterator[Groups]:
         """Blocks by descending value, in which a value can occur repeatedly."""
         if self._counts is None:
             yield from self._kept_entries()
             return
-        for stop in range(_BINS, 0, -_BLOCK):
-            start = max(stop - _BLOCK, 0)
-            correct, wrong = self._counts[:, start:stop]
-            used = np.flatnonzero(wrong + correct)[::-1]
+        for start in range(_BINS - _BLOCK, -1, -_BLOCK):
+            counts = self._counts[:, start : start + _BLOCK]
+            used = np.flatnonzero(counts.any(axis=0))[::-1]
             if used.size:
-                bits = ((used + start) << _SHIFT) + _LOWEST
-                bits[used + start == 0] = 0
-                value = bits.astype(np.int32).view(np.float32)
-                yield Groups(value, correct[used], wrong[used])
+                correct, wrong = counts[:, used].astype(np.int64)
+                yield Groups(_smallest(used + start), correct, wrong)
 
     def _kept_entries(self) -> Iterator[Groups]:
         patterns = np.concatenate([np.empty(0, np.int32), *self._patterns]).view(np.uint32)
@@ -136,6 +212,20 @@ class RankingHistogram:
             block = keys[max(stop - _BLOCK, 0) : stop][::-1]
             wrong = (block & np.uint32(1)).astype(np.int64)
             yield Groups((block >> np.uint32(1)).view(np.float32), 1 - wrong, wrong)
+
+
+def _smallest(bins: NDArray[np.int64]) -> NDArray[np.float32]:
+    """Smallest value of each bin; zero for the first one."""
+    bits = np.where(bins > 0, (bins << _SHIFT) + _LOWEST, 0)
+    return bits.astype(np.int32).view(np.float32)
+
+
+def _excess(bits: Tensor, wrong: Tensor) -> FixedPointSum:
+    """Sum of what wrong pixels have above the largest bin."""
+    if bits.amax() <= _HIGHEST:
+        return FixedPointSum()
+    beyond = bits[wrong.bool()].view(torch.float32).double()
+    return FixedPointSum.of(beyond.sub_(_LARGEST).clamp_min_(0))
 
 
 def _merge_ties(

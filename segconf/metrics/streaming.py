@@ -3,6 +3,7 @@
 import math
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any, Literal, Self, TypeAlias
 
@@ -13,7 +14,10 @@ from torch import Tensor
 
 from segconf.metrics import inputs
 from segconf.metrics.calibration import (
+    ConfidenceSums,
     ReliabilityCurve,
+    confidence_sums,
+    ece_edges,
     expected_calibration_error,
     reliability_curve,
 )
@@ -23,7 +27,7 @@ from segconf.metrics.curves import (
     largest_selection,
     selected_errors,
 )
-from segconf.metrics.exact import BinnedSums, FixedPointSum
+from segconf.metrics.exact import FixedPointSum
 from segconf.metrics.overlap import mean_iou
 from segconf.metrics.parallel import for_each
 from segconf.metrics.ranking import Groups, RankingHistogram
@@ -31,7 +35,6 @@ from segconf.metrics.selective import closed_form_optimal_aurc, optimal_aurc, ra
 from segconf.metrics.summary import ImageSummary, coarse_bin, confidence_of
 from segconf.metrics.terms import (
     BINARY,
-    ECE_BINS,
     PixelTerms,
     terms_from_logits,
     terms_from_probabilities,
@@ -43,8 +46,9 @@ Protocol: TypeAlias = Literal["strict", "paper"]
 class ConfidenceMetrics:
     """All metrics of segmentation and confidence, pooled over the pixels of all updates.
 
-    Sums are integers (fixed point where the terms are not), so the result does not depend on the
-    order of the pixels, on their distribution over calls, or on the split into merged parts.
+    What is remembered are integers (fixed point where the terms are not), so the result does not
+    depend on the order of the pixels, on their distribution over calls, or on the split into merged
+    parts. Log-odds are float32: NLL and Brier score of two classes are exact to its precision.
     Memory stays below 64 MiB whatever the number of pixels.
 
     Args:
@@ -61,10 +65,8 @@ class ConfidenceMetrics:
         self.ignore_index = ignore_index
         self._lock = threading.Lock()
         self._confusion = np.zeros((num_classes, num_classes), np.int64)
-        self._ranking = RankingHistogram()
-        self._bin_correct = np.zeros(ECE_BINS, np.int64)
-        self._bin_count = np.zeros(ECE_BINS, np.int64)
-        self._bin_confidence = BinnedSums([0] * ECE_BINS)
+        self._ranking = RankingHistogram(ece_edges(num_classes))
+        # Of more than two classes; for two, NLL and Brier score follow from the ranking.
         self._nll = FixedPointSum()
         self._brier = FixedPointSum()
 
@@ -114,9 +116,6 @@ class ConfidenceMetrics:
             raise ValueError("metrics cannot be merged with themselves")
         self._confusion += other._confusion
         self._ranking.merge(other._ranking)
-        self._bin_correct += other._bin_correct
-        self._bin_count += other._bin_count
-        self._bin_confidence.merge(other._bin_confidence)
         self._nll.merge(other._nll)
         self._brier.merge(other._brier)
 
@@ -141,7 +140,7 @@ class ConfidenceMetrics:
         ranking = ranking_metrics(self.groups(protocol), correct, wrong)
         optimum = optimal_aurc if protocol == "strict" else closed_form_optimal_aurc
         best = float(optimum(np.array(correct), np.array(wrong)))
-        gap = self._bin_correct - self._bin_confidence.totals()
+        sums = self._sums()
         return {
             "miou": float(mean_iou(self._confusion)),
             "accuracy": correct / self.pixels if self.pixels else math.nan,
@@ -150,14 +149,14 @@ class ConfidenceMetrics:
             "augrc": ranking["augrc"],
             "fpr95": ranking["fpr95"],
             "aupr_error": ranking["aupr_error"],
-            "ece": float(expected_calibration_error(gap, self._bin_count.sum())),
-            "nll": self._nll.mean(self.pixels),
-            "brier": self._brier.mean(self.pixels),
+            "ece": float(expected_calibration_error(sums.gap, sums.count.sum())),
+            "nll": sums.nll / self.pixels if self.pixels else math.nan,
+            "brier": sums.brier / self.pixels if self.pixels else math.nan,
         }
 
     def reliability(self) -> ReliabilityCurve:
         """Accuracy and mean confidence in the 15 bins of the ECE."""
-        return reliability_curve(self._bin_count, self._bin_correct, self._bin_confidence.totals())
+        return reliability_curve(self._sums())
 
     def risk_coverage(self, points: int = 1000, protocol: Protocol = "strict") -> RiskCoverageCurve:
         """Risk-coverage curve at (at most) this many equally spaced coverages up to 1."""
@@ -196,14 +195,15 @@ class ConfidenceMetrics:
         """The state in a few kilobytes, for the bootstrap over images."""
         groups = list(self._ranking.groups(coarse_bin))
         empty = np.empty(0, np.int64)
+        sums = self._sums()
         return ImageSummary(
             bins=np.concatenate([empty, *(coarse_bin(block.value) for block in groups)]),
             correct=np.concatenate([empty, *(block.correct for block in groups)]),
             wrong=np.concatenate([empty, *(block.wrong for block in groups)]),
             confusion=self.confusion,
-            calibration_gap=self._bin_correct - self._bin_confidence.totals(),
-            nll=self._nll.total(),
-            brier=self._brier.total(),
+            calibration_gap=sums.gap,
+            nll=sums.nll,
+            brier=sums.brier,
         )
 
     def state_dict(self) -> dict[str, Any]:
@@ -212,9 +212,6 @@ class ConfidenceMetrics:
             "num_classes": self.num_classes,
             "ignore_index": self.ignore_index,
             "confusion": torch.from_numpy(self.confusion),
-            "bin_correct": torch.from_numpy(self._bin_correct.copy()),
-            "bin_count": torch.from_numpy(self._bin_count.copy()),
-            "bin_confidence": self._bin_confidence.state(),
             "nll": self._nll.state(),
             "brier": self._brier.state(),
             "ranking": self._ranking.state_dict(),
@@ -224,9 +221,6 @@ class ConfidenceMetrics:
         """Replace what was counted so far by a state of the same classes and ignore index."""
         self._check_same(state["num_classes"], state["ignore_index"])
         self._confusion = state["confusion"].numpy().copy()
-        self._bin_correct = state["bin_correct"].numpy().copy()
-        self._bin_count = state["bin_count"].numpy().copy()
-        self._bin_confidence = BinnedSums(state["bin_confidence"])
         self._nll = FixedPointSum(*state["nll"])
         self._brier = FixedPointSum(*state["brier"])
         self._ranking.load_state_dict(state["ranking"])
@@ -256,24 +250,24 @@ class ConfidenceMetrics:
 
     def _add(self, terms: PixelTerms) -> None:
         size = self.num_classes
-        cells = (size, size, ECE_BINS)  # label, prediction, ECE bin
-        key = (terms.pair * ECE_BINS).add_(terms.bins)  # (N,)
-        pairs = torch.bincount(key, minlength=math.prod(cells)).view(cells).numpy()
-        confidence = BinnedSums.of(key, terms.confidence, cells)
-        nll, brier = FixedPointSum.of(terms.nll), FixedPointSum.of(terms.brier)
+        pairs = torch.bincount(terms.pair, minlength=size * size).view(size, size).numpy()
         value = terms.log_odds
         if size > BINARY:
             # Log-odds start at -log(K - 1); shifted, they are not negative, nor minus zero.
             value = (value + math.log(size - 1)).clamp_min_(0).abs_()
-        ranks = value.float()
+        self._ranking.add(value.float(), terms.wrong)
         with self._lock:
-            self._confusion += pairs.sum(axis=2)
-            self._bin_count += pairs.sum(axis=(0, 1))
-            self._bin_correct += np.trace(pairs)
-            self._bin_confidence.merge(confidence)
-            self._nll.merge(nll)
-            self._brier.merge(brier)
-            self._ranking.add(ranks, terms.wrong)
+            self._confusion += pairs
+            if terms.scores is not None:
+                self._nll.merge(FixedPointSum.of(terms.scores.nll))
+                self._brier.merge(FixedPointSum.of(terms.scores.brier))
+
+    def _sums(self) -> ConfidenceSums:
+        """Sums over all pixels; NLL and Brier score of all classes."""
+        sums = confidence_sums(self._ranking.levels(), self.num_classes)
+        if self.num_classes == BINARY:
+            return replace(sums, nll=sums.nll + self._ranking.excess.total())
+        return replace(sums, nll=self._nll.total(), brier=self._brier.total())
 
     def groups(self, protocol: Protocol = "strict") -> Iterator[Groups]:
         """Right and wrong pixels that share a confidence, by descending confidence."""

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from segconf.metrics.exact import BinnedSums, FixedPointSum
+from segconf.metrics.exact import FixedPointSum
 from segconf.metrics.ranking import Groups
 from segconf.metrics.selective import (
     closed_form_optimal_aurc,
@@ -89,9 +89,3 @@ def test_fixed_point_sum_is_exact_for_any_size():
     assert total.state() == (units + 2**36, 1)
     assert total.mean(7) == float("inf")
     assert np.isnan(FixedPointSum().mean(0))
-
-
-def test_binned_sums_add_over_all_but_the_last_axis():
-    cells = torch.tensor([0, 3, 3, 11])  # cells of shape (2, 2, 3): bins 0, 0, 0, 2
-    sums = BinnedSums.of(cells, torch.tensor([0.5, 0.25, 0.75, 1.0]), (2, 2, 3))
-    assert sums.totals().tolist() == [1.5, 0.0, 1.0]
