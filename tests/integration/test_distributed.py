@@ -84,6 +84,7 @@ def loss_and_gradient(ranks, labeled, unlabeled):
 
 def one_rank(rank, ports, dataset, out):
     """Everything that needs two processes, in one go: starting them takes seconds."""
+    # A port per group: the next one must not meet the store of the last, which may still close.
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(ports[0])}
     os.environ |= {"RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_RANK": str(rank)}
     torch.set_num_threads(1)
@@ -107,14 +108,16 @@ def one_rank(rank, ports, dataset, out):
         kept.append(TinyNetwork())
         return kept[-1]
 
+    os.environ["MASTER_PORT"] = str(ports[1])
     train_tiny(dataset, out / "run", network=network)
     torch.save((sum(seen), kept[-1].state_dict()), out / f"trained{rank}.pt")
     interrupter = Interrupter(2, 1) if rank == 0 else None
+    os.environ["MASTER_PORT"] = str(ports[2])
     try:
         train_tiny(dataset, out / "interrupted", listener=interrupter)
     except (KeyboardInterrupt, RuntimeError) as error:
         (out / f"interrupted{rank}.txt").write_text(type(error).__name__)
-    os.environ["MASTER_PORT"] = str(ports[1])
+    os.environ["MASTER_PORT"] = str(ports[3])
     train_tiny(dataset, out / "interrupted", resume=True)
 
 
@@ -140,7 +143,7 @@ def two_ranks(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SEGCONF_CACHE", str(out / "cache"))
         patch.setenv("OMP_NUM_THREADS", "1")
-        mp.spawn(one_rank, ((free_port(), free_port()), root, out), nprocs=2)
+        mp.spawn(one_rank, ([free_port() for _ in range(4)], root, out), nprocs=2)
     return out
 
 
