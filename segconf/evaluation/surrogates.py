@@ -82,7 +82,8 @@ class SurrogateReplay:
             epoch: number of finished epochs; more than in the call before.
         """
         metrics = ConfidenceMetrics(num_classes=self._classes)
-        ranked = {name: RankingHistogram() for name in SURROGATES if name != "softmax"}
+        borders = np.empty(0, np.float32)
+        ranked = {name: RankingHistogram(borders) for name in SURROGATES if name != "softmax"}
         self._seen += 1
         for cases, logits, masks in batches:
             prediction = logits.argmax(dim=1)  # (B, H, W)
