@@ -27,7 +27,7 @@ def triage_plot(
         target: risk that the kept cases may have.
         chosen: the score of the run, drawn thicker.
     """
-    figure = Figure(figsize=(6.8, 4.6), layout="constrained")
+    figure = Figure(figsize=(6.8, 5.4), layout="constrained")
     axes = figure.add_subplot()
     best = list(curves)[-1]
     for colour, (name, curve) in zip(cycle(COLOURS), curves.items(), strict=False):
@@ -49,8 +49,8 @@ def triage_plot(
     axes.set_ylabel("mean of 1 - Dice of the others")
     axes.xaxis.set_major_formatter(PercentFormatter(1))
     axes.set_xlim(0, 1)
-    axes.set_ylim(0, 1.6 * max(overall, target))
-    axes.legend(loc="upper right", fontsize=8, frameon=False)
+    axes.set_ylim(0, 1.3 * max(overall, target))
+    figure.legend(loc="outside lower center", ncols=2, fontsize=8, frameon=False)
     axes.spines[["top", "right"]].set_visible(False)
     with replacing(path) as temporary:
         figure.savefig(temporary, format="png", dpi=150)
