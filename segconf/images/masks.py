@@ -152,7 +152,7 @@ def _check_bands(path: Path, mode: str, bands: list[ByteArray]) -> None:
     if mode.startswith("RGB") and not all(np.array_equal(bands[0], band) for band in bands[1:3]):
         raise DataError(
             f"{path}: the mask is coloured. Save it as a grey or palette PNG whose values are the "
-            "class indices."
+            "class indices, or exchange the folders if it is an image."
         )
 
 
