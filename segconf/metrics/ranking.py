@@ -121,7 +121,8 @@ class RankingHistogram:
         offset = self._offsets / np.maximum(pixels, 1) * unit  # (2, spans)
         for groups in self._entries():
             bits = np.maximum(groups.value.view(np.int32) - _LOWEST, 0)
-            yield groups, groups.value + offset[:, bits >> (_SHIFT + _SPAN_SHIFT)]
+            span = bits >> (_SHIFT + _SPAN_SHIFT)
+            yield groups, np.stack([groups.value + row[span] for row in offset])
 
     def state_dict(self) -> dict[str, Any]:
         """The state as tensors and integers; bins without pixels are left out."""
@@ -200,7 +201,7 @@ class RankingHistogram:
             counts = self._counts[:, start : start + _BLOCK]
             used = np.flatnonzero(counts.any(axis=0))[::-1]
             if used.size:
-                correct, wrong = counts[:, used].astype(np.int64)
+                correct, wrong = (row[used].astype(np.int64) for row in counts)
                 yield Groups(_smallest(used + start), correct, wrong)
 
     def _kept_entries(self) -> Iterator[Groups]:
