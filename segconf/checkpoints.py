@@ -6,16 +6,15 @@ from pathlib import Path
 
 import torch
 from pydantic import ValidationError
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from segconf.config import ExperimentConfig
 from segconf.errors import CheckpointError
-from segconf.files import replacing
 from segconf.models import build_model
+from segconf.tensors import read_tensors, write_tensors
 
 BEST = "best.safetensors"
+WAY_OUT = "Give the weights file that `segconf train` wrote, or train again."
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +40,7 @@ def save_checkpoint(
         "config": config.model_dump_json(),
         "temperature": repr(temperature),
     }
-    tensors = {name: value.detach().cpu().contiguous() for name, value in weights.items()}
-    _write(path, tensors, metadata)
+    write_tensors(path, weights, metadata)
 
 
 def store_temperature(run_path: Path, temperature: float) -> None:
@@ -52,9 +50,9 @@ def store_temperature(run_path: Path, temperature: float) -> None:
         CheckpointError: when there is no such file, or it cannot be read or written.
     """
     file = _weights_file(run_path)
-    tensors, metadata = _read(file)
+    tensors, metadata = read_tensors(file, way_out=WAY_OUT)
     try:
-        _write(file, tensors, metadata | {"temperature": repr(temperature)})
+        write_tensors(file, tensors, metadata | {"temperature": repr(temperature)})
     except OSError as error:
         raise CheckpointError(
             f"{file}: cannot be written ({error.strerror or error}). Make its folder writable, and "
@@ -69,7 +67,7 @@ def load_checkpoint(path: Path, *, device: torch.device | None = None) -> Checkp
         CheckpointError: when there is no such file, or it is not one that segconf wrote.
     """
     file = _weights_file(path)
-    weights, metadata = _read(file)
+    weights, metadata = read_tensors(file, way_out=WAY_OUT)
     try:
         config = ExperimentConfig.model_validate(json.loads(metadata["config"]))
         temperature = float(metadata["temperature"])
@@ -103,22 +101,3 @@ def _weights_file(path: Path) -> Path:
             "or its weights file."
         )
     return file
-
-
-def _read(file: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """Weights and metadata."""
-    try:
-        with safe_open(file, framework="pt") as content:
-            metadata = content.metadata() or {}
-            weights = {name: content.get_tensor(name) for name in content.keys()}  # noqa: SIM118
-    except (OSError, SafetensorError) as error:
-        raise CheckpointError(f"{file}: not a readable safetensors file ({error}).") from error
-    return weights, metadata
-
-
-def _write(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str]) -> None:
-    with replacing(path) as temporary:
-        try:
-            save_file(tensors, temporary, metadata=metadata)
-        except SafetensorError as error:
-            raise OSError(f"{path.name}: {error}") from error

@@ -1,12 +1,13 @@
 """The whole journey on synthetic images: data, two trainings, evaluation, prediction, review."""
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import as_file, files
 from pathlib import Path
 
 from segconf.config import ExperimentConfig, load_config
 from segconf.data import find_cases
+from segconf.data.cache import Progress
 from segconf.data.demo import DemoParameters, write_demo_dataset
 from segconf.evaluation import EvaluationOptions, evaluate
 from segconf.evaluation.comparing import Comparison, compare
@@ -22,8 +23,6 @@ SOFTMAX_FACTOR = 3
 MAX_RISK = 0.01
 SHOWN_QUANTILES = (0.1, 0.5, 0.9)
 """Of Dice: a bad, a usual and a good case are shown."""
-
-Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,13 +99,13 @@ def _examples(data: Path, maps: Path) -> list[Example]:
     return [examples[round(share * (len(examples) - 1))] for share in SHOWN_QUANTILES]
 
 
-def demo_config() -> ExperimentConfig:
-    """`configs/demo.yaml`, from the installed package or the checkout."""
+def demo_config(overrides: Sequence[str] = ()) -> ExperimentConfig:
+    """`configs/demo.yaml`, from the installed package or the checkout, with `key=value` changes."""
     packaged = files("segconf") / "demo.yaml"
     if packaged.is_file():
         with as_file(packaged) as path:
-            return load_config(path)
-    return load_config(Path(__file__).parents[1] / "configs" / "demo.yaml")
+            return load_config(path, overrides=overrides)
+    return load_config(Path(__file__).parents[1] / "configs" / "demo.yaml", overrides=overrides)
 
 
 def _of_method(config: ExperimentConfig, method: str) -> ExperimentConfig:

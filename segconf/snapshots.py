@@ -3,13 +3,11 @@
 from pathlib import Path
 from typing import Literal
 
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from segconf.config import TrainingConfig
 from segconf.errors import CheckpointError
-from segconf.files import replacing
+from segconf.tensors import read_tensors, write_tensors
 
 FOLDER = "snapshots"
 DEFAULT_COUNT = 30
@@ -51,14 +49,9 @@ def write_snapshot(
         OSError: when the disk is full or the folder cannot be written.
     """
     file.parent.mkdir(exist_ok=True)
-    tensors = {name: value.detach().cpu().contiguous() for name, value in weights.items()}
     if precision == "float16":
-        tensors = {name: _halved(value) for name, value in tensors.items()}
-    with replacing(file) as temporary:
-        try:
-            save_file(tensors, temporary, metadata={"format": "segconf snapshot 1"})
-        except SafetensorError as error:
-            raise OSError(f"{file.name}: {error}") from error
+        weights = {name: _halved(value) for name, value in weights.items()}
+    write_tensors(file, weights, {"format": "segconf snapshot 1"})
 
 
 def _halved(value: Tensor) -> Tensor:
@@ -69,15 +62,8 @@ def _halved(value: Tensor) -> Tensor:
 
 
 def read_weights(file: Path) -> dict[str, Tensor]:
-    """Tensors of a weights file, memory-mapped: they occupy memory only while they are used."""
-    try:
-        with safe_open(file, framework="pt") as content:
-            return {name: content.get_tensor(name) for name in content.keys()}  # noqa: SIM118
-    except (OSError, SafetensorError) as error:
-        raise CheckpointError(
-            f"{file}: not a readable safetensors file ({error}). Put the file of the run back, or "
-            "train again."
-        ) from error
+    """Weights of a file, memory-mapped."""
+    return read_tensors(file, way_out="Put the file of the run back, or train again.")[0]
 
 
 def remove_later(run: Path, epoch: int) -> None:

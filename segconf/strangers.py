@@ -13,12 +13,10 @@ from typing import TypeAlias
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
 from segconf.errors import CheckpointError
-from segconf.files import replacing
+from segconf.tensors import read_tensors, write_tensors
 
 FILE_NAME = "features.safetensors"
 QUANTILE = 0.95
@@ -110,15 +108,8 @@ def save_features(path: Path, training: Tensor, validation: Tensor) -> None:
     Raises:
         OSError: when the disk is full or the folder cannot be written.
     """
-    with replacing(path) as temporary:
-        try:
-            save_file(
-                {"training": training.contiguous(), "validation": validation.contiguous()},
-                temporary,
-                metadata={"format": "segconf features 1"},
-            )
-        except SafetensorError as error:
-            raise OSError(f"{path.name}: {error}") from error
+    features = {"training": training, "validation": validation}
+    write_tensors(path, features, {"format": "segconf features 1"})
 
 
 def load_stranger_score(run: Path) -> StrangerScore | None:
@@ -126,12 +117,8 @@ def load_stranger_score(run: Path) -> StrangerScore | None:
     path = (run if run.is_dir() else run.parent) / FILE_NAME
     if not path.is_file():
         return None
-    try:
-        with safe_open(path, framework="pt") as content:
-            training, validation = (content.get_tensor(n) for n in ("training", "validation"))
-    except (OSError, SafetensorError) as error:
-        raise CheckpointError(
-            f"{path}: not a readable features file ({error}). Remove it to go on without a score "
-            "for strangers."
-        ) from error
-    return StrangerScore.fit(training, validation)
+    way_out = "Remove it to go on without a score for strangers."
+    tensors, _ = read_tensors(path, way_out=way_out)
+    if tensors.keys() != {"training", "validation"}:
+        raise CheckpointError(f"{path}: not a file of features. {way_out}")
+    return StrangerScore.fit(tensors["training"], tensors["validation"])

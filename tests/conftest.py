@@ -1,5 +1,6 @@
 """Tiny data sets on disk: bright discs on noise, exact masks."""
 
+import sys
 import threading
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from segconf_cli import display, main
 from tests.archive_server import Server
 
 SIZE = (32, 32)
@@ -76,3 +78,23 @@ def server(monkeypatch):
         yield running
         running.shutdown()
         thread.join()
+
+
+@pytest.fixture
+def segconf(monkeypatch, capfd, tmp_path):
+    """The command in this process: its exit code, standard output and standard error."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments):
+        display.messages.cache_clear()
+        display.results.cache_clear()
+        monkeypatch.setattr(sys, "argv", ["segconf", *map(str, arguments)])
+        capfd.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            main.main()
+        out, err = capfd.readouterr()
+        return ended.value.code or 0, out, err
+
+    yield run
+    display.messages.cache_clear()
+    display.results.cache_clear()

@@ -11,6 +11,7 @@ PACKAGE = ROOT / "segconf"
 LAYERS = [
     {"errors"},
     {"devices", "files"},
+    {"tensors"},
     {"confidence", "history", "losses", "metrics", "strangers"},
     {"aleatoric"},
     {"images"},

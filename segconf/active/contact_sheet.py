@@ -6,10 +6,10 @@ import numpy as np
 
 from segconf.active.pool import BATCH
 from segconf.active.queue import Queue
-from segconf.active.scores import predicted_maps
 from segconf.data.cache import Progress
 from segconf.devices import resolve_device
 from segconf.images.png import write_png
+from segconf.inference.grid import Maps
 from segconf.inference.model import Model
 from segconf.overlays.contact_sheet import Tile, contact_sheet
 from segconf.overlays.picture import as_share
@@ -28,7 +28,7 @@ def write_contact_sheet(
     for pixels in queue.pool.batches([choice.number for choice in choices]):
         for image, logits in zip(pixels, model.grid_logits(pixels), strict=True):
             rank, choice = len(tiles) + 1, choices[len(tiles)]
-            maps = predicted_maps(logits)
+            maps = Maps.of_grid(logits)
             tiles.append(
                 Tile(
                     image=np.moveaxis(image, -1, 0),

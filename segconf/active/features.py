@@ -7,13 +7,11 @@ from torch import Tensor
 
 from segconf.active.pool import BATCH, Pool
 from segconf.data.cache import Progress
-from segconf.data.transforms import normalize
 from segconf.inference.batches import BatchRunner
 from segconf.inference.model import Model
-from segconf.models import encoder_normalization
 
 
-def pooled_features(
+def deepest_features(
     model: Model, pool: Pool, numbers: Sequence[int], *, on_progress: Progress | None = None
 ) -> Tensor:
     """Deepest encoder features averaged over the pixels, (N, F), of the cases with these numbers.
@@ -21,7 +19,6 @@ def pooled_features(
     An average, so that neither the size of an image nor the place of the lesion counts.
     """
     encoder = model.checkpoint.model.get_submodule("encoder")
-    mean, std = encoder_normalization(model.config.model.encoder, model.config.model.channels)
 
     def encode(images: Tensor) -> Tensor:
         with torch.inference_mode():
@@ -31,7 +28,7 @@ def pooled_features(
     run = BatchRunner(encode, BATCH)
     features: list[Tensor] = []
     for pixels in pool.batches(numbers):
-        features.append(run(normalize(pixels, mean=mean, std=std)))
+        features.append(run(model.normalize(pixels)))
         if on_progress is not None:
             on_progress("images compared", min(BATCH * len(features), len(numbers)), len(numbers))
     return torch.cat(features)

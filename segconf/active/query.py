@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from segconf.active.features import pooled_features
+from segconf.active.features import deepest_features
 from segconf.active.kcenter import k_center
 from segconf.active.pool import BATCH, Pool, folder_pool, run_pool
 from segconf.active.queue import Choice, Queue
@@ -188,7 +188,7 @@ class _Ranking:
         return choices
 
     def _features(self, pool: Pool, numbers: Sequence[int]) -> Tensor:
-        return pooled_features(self.model, pool, numbers, on_progress=self.on_progress)
+        return deepest_features(self.model, pool, numbers, on_progress=self.on_progress)
 
     def _choice(self, number: int, score: float, decision: str, words: str) -> Choice:
         prefix = {"reject": "rejected in review; ", "edit": "edited in review; ", "": ""}[decision]

@@ -13,7 +13,7 @@ from segconf.active.strategies import Strategy
 from segconf.confidence import negative_entropy
 from segconf.data.cache import Progress
 from segconf.errors import ConfigError, TrainingError
-from segconf.inference.grid import Band, Maps
+from segconf.inference.grid import Maps
 from segconf.inference.model import Model
 from segconf.inference.probabilities import FloatArray
 from segconf.inference.summary import summarize
@@ -41,8 +41,7 @@ def image_score(strategy: Strategy, logits: FloatArray) -> float:
     if strategy == "entropy":
         # + 0.0 because a certain image should not have the entropy -0.
         return float(-negative_entropy(torch.from_numpy(logits[None]).double()).mean()) + 0.0
-    maps = predicted_maps(logits)
-    row = summarize(CaseRow("", ""), maps, threshold=0)
+    row = summarize(CaseRow("", ""), Maps.of_grid(logits), threshold=0)
     match strategy:
         case "confidence":
             return row.mean_confidence
@@ -53,14 +52,6 @@ def image_score(strategy: Strategy, logits: FloatArray) -> float:
             return row.expected_dice
         case _:
             raise ValueError(f"{strategy} does not look at the prediction")
-
-
-def predicted_maps(logits: FloatArray) -> Maps:
-    """Mask and confidence (1, h, w) on the grid of the network."""
-    classes, height, width = logits.shape
-    maps = Maps.empty((1, height, width), classes=classes, probabilities=False)
-    maps.fill(0, [Band(0, np.ascontiguousarray(logits))])
-    return maps
 
 
 def consistency_scores(

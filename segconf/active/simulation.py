@@ -19,10 +19,9 @@ from segconf.evaluation import EvaluationOptions, evaluate
 from segconf.files import write_text
 from segconf.runs import RunFolder
 from segconf.training import TrainingListener, train
+from segconf.training.resuming import setting_differences
 
 SETTINGS = "simulation.json"
-FREE = ("training.seed", "training.device", "training.workers")
-"""Settings of the configuration that a simulation may change when it goes on."""
 
 OnPoint = Callable[[Point, int, int], None]
 """Called after every training with its point, how many are done, and how many there are."""
@@ -183,31 +182,31 @@ class _Worker:
 
 def _remember(plan: Simulation, out: Path) -> None:
     """Note the settings in a new folder; refuse a folder with other ones."""
-    sections = plan.config.model_dump(mode="json")
-    settings = {
-        f"{s}.{key}": value for s, values in sections.items() for key, value in values.items()
-    }
-    settings = {key: value for key, value in settings.items() if key not in FREE}
     is_named = plan.dataset in DEFAULT_FOLDERS
-    settings["dataset"] = plan.dataset if is_named else str(Path(plan.dataset).absolute())
-    settings |= {"start": plan.start, "budget": plan.budget}
+    settings = {
+        "dataset": plan.dataset if is_named else str(Path(plan.dataset).absolute()),
+        "start": plan.start,
+        "budget": plan.budget,
+        "config": plan.config.model_dump(mode="json"),
+    }
     file = out / SETTINGS
     try:
-        if file.is_file():
-            before = json.loads(file.read_text(encoding="utf-8"))
-        else:
+        if not file.is_file():
             out.mkdir(parents=True, exist_ok=True)
             write_text(file, json.dumps(settings, indent=1))
             return
-    except (OSError, ValueError) as error:
+        before = json.loads(file.read_text(encoding="utf-8"))
+        config = ExperimentConfig.model_validate(before["config"])
+        changed = [
+            f"{key} was {before[key]}, now {settings[key]}"
+            for key in ("dataset", "start", "budget")
+            if before[key] != settings[key]
+        ]
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise DataError(f"{file}: cannot be used ({error}). Choose another --out.") from error
-    changed = [
-        f"  {key} was {before.get(key)}, now {settings.get(key)}"
-        for key in sorted(before.keys() | settings.keys())
-        if before.get(key) != settings.get(key)
-    ]
+    differences = setting_differences(config, plan.config)
+    changed += [words for key, words in differences.items() if key != "training.seed"]
     if changed:
         head = f"{out}: holds a simulation with other settings:"
-        raise ConfigError(
-            "\n".join([head, *changed, "Choose another --out, or the same settings."])
-        )
+        lines = (f"  {words}" for words in changed)
+        raise ConfigError("\n".join([head, *lines, "Choose another --out, or the same settings."]))

@@ -1,25 +1,22 @@
 """Fit the temperature of a run on its validation images and keep it in the run."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from segconf.checkpoints import store_temperature
-from segconf.data import Grid, PixelCache
+from segconf.data.cache import Progress
 from segconf.devices import resolve_device
 from segconf.errors import CheckpointError
-from segconf.evaluation.finding import masked_cases
+from segconf.evaluation.finding import BATCH, GridCases, masked_cases
 from segconf.evaluation.temperature import MAX_PASSES, TemperatureFit, fit_temperature
 from segconf.inference.calibration import FILE_NAME as THRESHOLD
 from segconf.inference.model import Model
 from segconf.metrics import ConfidenceMetrics
 from segconf.runs import RunFolder
-
-BATCH = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +43,7 @@ def calibrate(
     *,
     data: Path | None = None,
     device: str = "auto",
-    on_progress: Callable[[str, int, int], None] | None = None,
+    on_progress: Progress | None = None,
 ) -> TemperatureCalibration:
     """Fit one temperature by NLL on all validation pixels and store it with the weights.
 
@@ -63,20 +60,16 @@ def calibrate(
     cases, root = masked_cases(run, "val", data)
     model = Model(run_path, device=resolve_device(device), batch_size=BATCH)
     stored, model.temperature = model.temperature, 1.0
-    cache = PixelCache(root, Grid.of(model.config), on_progress=on_progress)
-    images = cache.images(cases, label="val")
-    masks = cache.masks(cases, label="val")
-    seen = 0
+    small = GridCases(cases, root, model.config, "val", on_progress)
+    seen, total = 0, len(cases) * MAX_PASSES
 
     def batches() -> Iterator[tuple[Tensor, Tensor]]:
         nonlocal seen
-        for start in range(0, len(cases), BATCH):
-            part = slice(start, start + BATCH)
-            logits = torch.from_numpy(model.grid_logits(np.asarray(images[part])))  # (B, K, h, w)
-            yield logits, torch.from_numpy(np.array(masks[part]))
+        for images, masks in small.batches():
+            logits = torch.from_numpy(model.grid_logits(images))  # (B, K, h, w)
+            yield logits, torch.from_numpy(masks)
             seen += len(logits)
             if on_progress is not None:
-                total = len(cases) * MAX_PASSES
                 on_progress(
                     f"validation images, at most {MAX_PASSES} passes", min(seen, total), total
                 )

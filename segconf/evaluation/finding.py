@@ -1,10 +1,19 @@
 """The images of a run's data set on which it can be judged."""
 
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
-from segconf.data import Case, HoldOut, find_cases, raise_problems
+import numpy as np
+
+from segconf.config import ExperimentConfig
+from segconf.data import Case, Grid, HoldOut, PixelCache, find_cases, raise_problems
+from segconf.data.cache import Pixels, Progress
 from segconf.errors import DataError
 from segconf.runs import RunFolder
+
+BATCH = 16
 
 
 def masked_cases(run: RunFolder, split: str, data: Path | None) -> tuple[tuple[Case, ...], Path]:
@@ -29,3 +38,40 @@ def masked_cases(run: RunFolder, split: str, data: Path | None) -> tuple[tuple[C
             f"use --split {other}."
         )
     return cases, found.root
+
+
+@dataclass(frozen=True)
+class GridCases:
+    """Cases with masks, decoded on the network's grid when they are first needed.
+
+    Attributes:
+        cases: all have a mask.
+        root: folder of the data set.
+        config: of the run.
+        label: what they are called while they are decoded.
+        on_progress: is told how many are.
+    """
+
+    cases: Sequence[Case]
+    root: Path
+    config: ExperimentConfig
+    label: str
+    on_progress: Progress | None = None
+
+    def batches(self) -> Iterator[tuple[Pixels, Pixels]]:
+        """Images (B, h, w, C) and masks (B, h, w), in the order of the cases."""
+        for start in range(0, len(self.cases), BATCH):
+            batch = slice(start, start + BATCH)
+            yield np.array(self._images[batch]), np.array(self._masks[batch])
+
+    @cached_property
+    def _cache(self) -> PixelCache:
+        return PixelCache(self.root, Grid.of(self.config), on_progress=self.on_progress)
+
+    @cached_property
+    def _images(self) -> Pixels:
+        return self._cache.images(self.cases, label=self.label)
+
+    @cached_property
+    def _masks(self) -> Pixels:
+        return self._cache.masks(self.cases, label=self.label)

@@ -1,7 +1,7 @@
 """Judge a run on the validation or test images of its data set."""
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -11,11 +11,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from segconf.data import Case, Grid, PixelCache
+from segconf.data import Case
+from segconf.data.cache import Progress
 from segconf.devices import resolve_device
 from segconf.evaluation.cases import CHALLENGE_LIMIT, Judge, Tolerances
 from segconf.evaluation.costs import training_seconds
-from segconf.evaluation.finding import masked_cases
+from segconf.evaluation.finding import BATCH, GridCases, masked_cases
 from segconf.evaluation.report import EvaluationReport, build_report, write_report
 from segconf.evaluation.threshold import Threshold, fit_threshold
 from segconf.files import write_text
@@ -25,9 +26,7 @@ from segconf.inference.model import Model, native_logits
 from segconf.runs import RunFolder
 from segconf.training.parallel import Ranks, joined
 
-Progress = Callable[[str, int, int], None]
 Pair = tuple[Tensor, NDArray[np.uint8]]
-BATCH = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +105,8 @@ class _Source:
         cases, root = masked_cases(self.run, split, self.options.data)
         own = cases[self.ranks.rank :: self.ranks.world]
         judge = Judge(self.model.config.model.classes, self.options.tolerances)
-        pairs = self._native_pairs(own) if self.options.native else self._grid_pairs(own, root)
+        small = GridCases(own, root, self.model.config, split, self.on_progress)
+        pairs = self._native_pairs(own) if self.options.native else self._grid_pairs(small)
         for number, (case, (logits, mask)) in enumerate(zip(own, pairs, strict=True), start=1):
             judge.add_logits(case.id, logits, mask)
             if self.on_progress is not None and self.ranks.is_first:
@@ -122,16 +122,11 @@ class _Source:
         judge.summaries = [by_case[case][1] for case in order]
         return judge
 
-    def _grid_pairs(self, cases: Sequence[Case], root: Path) -> Iterator[Pair]:
+    def _grid_pairs(self, cases: GridCases) -> Iterator[Pair]:
         """Logits and masks on the network's grid."""
-        config = self.model.config
-        cache = PixelCache(root, Grid.of(config), on_progress=self.on_progress)
-        images = cache.images(cases, label=self.options.split)
-        masks = cache.masks(cases, label=self.options.split)
-        for start in range(0, len(cases), BATCH):
-            batch = slice(start, start + BATCH)
-            logits = torch.from_numpy(self.model.grid_logits(np.asarray(images[batch])))
-            yield from zip(logits, np.asarray(masks[batch]), strict=True)
+        for images, masks in cases.batches():
+            logits = torch.from_numpy(self.model.grid_logits(images))
+            yield from zip(logits, masks, strict=True)
 
     def _native_pairs(self, cases: Sequence[Case]) -> Iterator[Pair]:
         """Logits brought to the grid of the files, as `predict` does, and the files' masks."""

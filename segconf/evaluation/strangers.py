@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from segconf.data import Grid, PixelCache
+from segconf.data.cache import Progress
 from segconf.devices import resolve_device
-from segconf.evaluation.finding import masked_cases
-from segconf.evaluation.run import EvaluationOptions, Progress
+from segconf.evaluation.finding import BATCH, GridCases, masked_cases
+from segconf.evaluation.run import EvaluationOptions
 from segconf.files import write_text
 from segconf.inference.model import Model
 from segconf.inference.probabilities import probabilities_of
@@ -21,7 +21,6 @@ from segconf.plots import stranger_plot
 from segconf.runs import RunFolder
 
 Floats = NDArray[np.float64]
-BATCH = 16
 FEATURES, CONFIDENCE = "features", "confidence"
 _DEFINITIONS = {
     "auroc": "probability that a stranger scores higher than an own image; ties count half",
@@ -108,13 +107,13 @@ def _own_scores(
 ) -> dict[str, Floats]:
     split = options.split
     cases, root = masked_cases(run, split, options.data)
-    cache = PixelCache(root, Grid.of(model.config), on_progress=on_progress)
-    images = cache.images(cases, label=split)
-    parts = []
-    for start in range(0, len(cases), BATCH):
-        parts.append(_scores(model, np.asarray(images[start : start + BATCH])))
+    parts: list[dict[str, Floats]] = []
+    seen = 0
+    for images, _ in GridCases(cases, root, model.config, split, on_progress).batches():
+        parts.append(_scores(model, images))
+        seen += len(images)
         if on_progress is not None:
-            on_progress(f"{split} images", min(start + BATCH, len(cases)), len(cases))
+            on_progress(f"{split} images", seen, len(cases))
     return _joined(parts)
 
 

@@ -1,6 +1,6 @@
 """What stands for confidence during a training: snapshots replayed over the training images."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from segconf.checkpoints import load_checkpoint
 from segconf.data import Grid, PixelCache
-from segconf.data.cache import Pixels
+from segconf.data.cache import Pixels, Progress
 from segconf.data.transforms import normalize
 from segconf.devices import resolve_device
 from segconf.errors import DataError, TrainingError
@@ -27,7 +27,6 @@ SURROGATES = ("softmax", "consistency", "correctness", "L-count", "L-margin", "L
 BATCH = 16
 FEWEST_SNAPSHOTS = 2
 
-Progress = Callable[[str, int, int], None]
 Replayed = tuple[Tensor, Tensor, Tensor]  # cases (B,), logits (B, K, H, W), masks (B, H, W)
 
 

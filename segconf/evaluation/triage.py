@@ -11,14 +11,14 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from segconf.data import Grid, PixelCache
+from segconf.data.cache import Progress
 from segconf.devices import resolve_device
 from segconf.errors import ConfigError
 from segconf.evaluation.cases import IGNORE
-from segconf.evaluation.finding import masked_cases
-from segconf.evaluation.run import EvaluationOptions, Progress
+from segconf.evaluation.finding import BATCH, GridCases, masked_cases
+from segconf.evaluation.run import EvaluationOptions
 from segconf.files import write_text
-from segconf.inference.grid import Band, Maps
+from segconf.inference.grid import Maps
 from segconf.inference.model import Model
 from segconf.inference.referral import FILE_NAME, SCORES, ReferralRule
 from segconf.inference.summary import summarize
@@ -35,7 +35,6 @@ from segconf.review.cases import CaseRow
 from segconf.runs import RunFolder
 
 Floats = NDArray[np.float64]
-BATCH = 16
 BEST = "best possible"
 _DEFINITIONS = {
     "risk": "1 - Dice of an image; 0 where both the prediction and the mask are empty",
@@ -140,16 +139,11 @@ def judge_cases(
 ) -> JudgedCases:
     """Scores and Dice of the labeled images of a split, on the network's grid."""
     cases, root = masked_cases(run, split, data)
-    cache = PixelCache(root, Grid.of(model.config), on_progress=on_progress)
-    images, masks = cache.images(cases, label=split), cache.masks(cases, label=split)
     rows: list[CaseRow] = []
     reached: list[float] = []
-    for start in range(0, len(cases), BATCH):
-        batch = slice(start, start + BATCH)
-        logits = model.grid_logits(np.asarray(images[batch]))
-        for case, one, mask in zip(cases[batch], logits, masks[batch], strict=True):
-            maps = Maps.empty((1, *mask.shape), classes=len(one), probabilities=False)
-            maps.fill(0, [Band(0, one)])
+    for images, masks in GridCases(cases, root, model.config, split, on_progress).batches():
+        for logits, mask in zip(model.grid_logits(images), masks, strict=True):
+            case, maps = cases[len(rows)], Maps.of_grid(logits)
             row = CaseRow(case.id, case.image_path.name, *mask.shape)
             rows.append(summarize(row, maps, threshold=model.scale.threshold))
             valid = mask != IGNORE

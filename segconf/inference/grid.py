@@ -49,6 +49,14 @@ class Maps:
         room = np.empty((classes, *shape), np.float32) if probabilities else None
         return cls(np.empty(shape, np.uint8), np.empty(shape, np.uint16), probabilities=room)
 
+    @classmethod
+    def of_grid(cls, logits: FloatArray) -> "Maps":
+        """Mask and confidence (1, h, w) from logits (K, h, w) on the network's grid."""
+        classes, height, width = logits.shape
+        maps = cls.empty((1, height, width), classes=classes, probabilities=False)
+        maps.fill(0, [Band(0, np.ascontiguousarray(logits))])
+        return maps
+
     def fill(self, index: int, bands: Iterable[Band]) -> None:
         """Take the bands of slice `index`."""
         for band in bands:

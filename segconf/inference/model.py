@@ -72,7 +72,7 @@ class Model:
         self.device = device
         mean, std = encoder_normalization(self.config.model.encoder, self.config.model.channels)
         self.passes = passes_of(self.checkpoint)
-        self._normalize = partial(normalize, mean=mean, std=std)
+        self.normalize = partial(normalize, mean=mean, std=std)
         default = 1 if device.type == "cpu" else _ACCELERATOR_BATCH
         self.run = BatchRunner(self._logits, batch_size or default)
         self.stranger_score = load_stranger_score(path)
@@ -132,7 +132,7 @@ class Model:
         The score is nan where the run has no features of its training images.
         """
         self._thread.features = []
-        logits = self.run(self._normalize(pixels)).numpy()
+        logits = self.run(self.normalize(pixels)).numpy()
         if self.stranger_score is None or not self._thread.features:
             return logits, np.full(len(logits), np.nan)
         # Only the last batch was filled up, by repetition: what is too much is at the end.
@@ -143,7 +143,7 @@ class Model:
         """Logits of a slice (C, H, W) by a sliding window at its own resolution."""
         return tiled_bands(
             pixels,
-            normalize=self._normalize,
+            normalize=self.normalize,
             predictor=self.run,
             tile=self.config.data.size,
             batch_size=self.run.batch_size,

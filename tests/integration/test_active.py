@@ -3,7 +3,6 @@
 import csv
 import json
 import statistics
-import sys
 
 import numpy as np
 import pytest
@@ -16,7 +15,6 @@ from segconf.active.simulation import Simulation, simulate
 from segconf.data.demo import DemoParameters, write_demo_dataset
 from segconf.errors import ConfigError, DataError
 from segconf.training import TrainingListener
-from segconf_cli import display, main
 from tests.conftest import write_folder
 from tests.training_runs import settings, train_tiny
 
@@ -121,6 +119,9 @@ def test_interrupted_and_resumed_is_the_same_simulation(demo, tmp_path):
     assert [point.strategy for point in extended] == ["random", "random"]
     with pytest.raises(ConfigError, match=r"budget was 2, now 1"):
         simulate(plan(demo, budget=1), parts)
+    other = settings(data__labeled=None, training__epochs=3, training__validate_every=2)
+    with pytest.raises(ConfigError, match=r"training.epochs was 2, now 3"):
+        simulate(plan(demo, config=other), parts)
     with Image.open(parts / "active.png") as picture:
         assert picture.size == (1620, 630)
 
@@ -157,26 +158,6 @@ def test_images_without_masks_cannot_be_revealed(tmp_path):
     values = Simulation(str(root), None, settings(), ("random",), 1, 1, 1, 1)
     with pytest.raises(DataError, match="2 training images have no mask, such as case_006"):
         simulate(values, tmp_path / "out")
-
-
-@pytest.fixture
-def segconf(monkeypatch, capfd, tmp_path):
-    """The command in this process: its exit code, standard output and standard error."""
-    monkeypatch.chdir(tmp_path)
-
-    def run(*arguments):
-        display.messages.cache_clear()
-        display.results.cache_clear()
-        monkeypatch.setattr(sys, "argv", ["segconf", *map(str, arguments)])
-        capfd.readouterr()
-        with pytest.raises(SystemExit) as ended:
-            main.main()
-        out, err = capfd.readouterr()
-        return ended.value.code or 0, out, err
-
-    yield run
-    display.messages.cache_clear()
-    display.results.cache_clear()
 
 
 SMALL = [

@@ -12,18 +12,16 @@ import torch
 from PIL import Image
 from typer.testing import CliRunner
 
-from segconf.checkpoints import load_checkpoint, save_checkpoint
-from segconf.config import ExperimentConfig
-from segconf.data import HoldOut, find_cases, split_cases
+from segconf.checkpoints import load_checkpoint
+from segconf.data import find_cases
 from segconf.errors import DataError, TrainingError
 from segconf.evaluation import EvaluationOptions, evaluate
 from segconf.images import read_mask
 from segconf.inference import load_model
-from segconf.models import build_model
-from segconf.runs import RunData, RunFolder
 from segconf_cli.main import app
 from tests.conftest import write_folder
 from tests.references import metrics as reference
+from tests.untrained_runs import untrained_run
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
@@ -31,22 +29,7 @@ MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 @pytest.fixture
 def run(tmp_path):
     """Run folder of a ResNet18 UNet on discs: the images have the size of the network's grid."""
-    root = write_folder(tmp_path / "discs", 4)
-    write_folder(root / "val", 4, first=100)
-    write_folder(root / "test", 5, first=200)
-    config = ExperimentConfig.model_validate(
-        {
-            "data": {"size": [32, 32]},
-            "model": {"encoder": "resnet18", "encoder_weights": "none"},
-        }
-    )
-    split = split_cases(
-        find_cases(str(root), shares=HoldOut()), labeled=None, labeled_list=None, seed=0
-    )
-    folder = RunFolder(tmp_path / "run")
-    folder.create(config, RunData.of(str(root), None, split), torch.device("cpu"))
-    torch.manual_seed(0)
-    save_checkpoint(folder.best_file, build_model(config.model).state_dict(), config)
+    folder, _ = untrained_run(tmp_path, training=4, validation=4, test=5)
     return folder.path
 
 

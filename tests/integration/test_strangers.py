@@ -15,16 +15,12 @@ from safetensors.torch import load_file
 from torch import nn
 from typer.testing import CliRunner
 
-from segconf.checkpoints import save_checkpoint
-from segconf.config import ExperimentConfig
-from segconf.data import HoldOut, find_cases, split_cases
 from segconf.inference import load_model
-from segconf.models import build_model
-from segconf.runs import RunData, RunFolder
 from segconf.strangers import save_features
 from segconf_cli.main import app
 from tests.conftest import write_folder
 from tests.training_runs import Interrupter, train_tiny
+from tests.untrained_runs import untrained_run
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 FEATURES = "features.safetensors"
@@ -129,20 +125,8 @@ def test_two_ranks_gather_the_features_of_all_images_in_order(tmp_path, monkeypa
 @pytest.fixture
 def run(tmp_path):
     """Run of an untrained UNet on discs, with the features that a sweep would keep."""
-    root = write_folder(tmp_path / "discs", 12)
-    write_folder(root / "val", 12, first=100)
-    write_folder(root / "test", 6, first=200)
-    config = ExperimentConfig.model_validate(
-        {"data": {"size": [32, 32]}, "model": {"encoder": "resnet18", "encoder_weights": "none"}}
-    )
-    split = split_cases(
-        find_cases(str(root), shares=HoldOut()), labeled=None, labeled_list=None, seed=0
-    )
-    folder = RunFolder(tmp_path / "run")
-    folder.create(config, RunData.of(str(root), None, split), torch.device("cpu"))
-    torch.manual_seed(0)
-    network = build_model(config.model)
-    save_checkpoint(folder.best_file, network.state_dict(), config)
+    folder, network = untrained_run(tmp_path, training=12, validation=12, test=6)
+    root = tmp_path / "discs"
     features = [encoded(network.eval(), root / part) for part in ("images", "val/images")]
     save_features(folder.features_file, *features)
     return folder.path

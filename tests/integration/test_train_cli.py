@@ -2,7 +2,6 @@
 
 import functools
 import json
-import sys
 
 import numpy as np
 import pytest
@@ -11,7 +10,6 @@ from PIL import Image
 import segconf.training.run as trainer
 from segconf.data import demo
 from segconf.plots import training_curves
-from segconf_cli import display, main
 from tests.training_runs import Interrupter, TinyNetwork
 
 SMALL = [
@@ -21,25 +19,9 @@ SMALL = [
 ]
 
 
-@pytest.fixture
-def segconf(monkeypatch, capfd, tmp_path):
-    """The command in this process: its exit code, standard output and standard error."""
-    monkeypatch.chdir(tmp_path)
+@pytest.fixture(autouse=True)
+def _tiny(monkeypatch):
     monkeypatch.setattr(trainer, "build_model", lambda _config, **_options: TinyNetwork())
-
-    def run(*arguments):
-        display.messages.cache_clear()
-        display.results.cache_clear()
-        monkeypatch.setattr(sys, "argv", ["segconf", *map(str, arguments)])
-        capfd.readouterr()
-        with pytest.raises(SystemExit) as ended:
-            main.main()
-        out, err = capfd.readouterr()
-        return ended.value.code or 0, out, err
-
-    yield run
-    display.messages.cache_clear()
-    display.results.cache_clear()
 
 
 def test_the_demo_is_made_trained_and_continued(segconf, monkeypatch, tmp_path):

@@ -10,9 +10,7 @@ import torch
 from PIL import Image
 from typer.testing import CliRunner
 
-from segconf.checkpoints import load_checkpoint, save_checkpoint
-from segconf.config import ExperimentConfig
-from segconf.data import HoldOut, find_cases, split_cases
+from segconf.checkpoints import load_checkpoint
 from segconf.errors import ConfigError, DataError
 from segconf.evaluation import EvaluationOptions
 from segconf.evaluation.referring import refer
@@ -20,12 +18,10 @@ from segconf.evaluation.triage import JudgedCases, choose_rule, triage
 from segconf.inference import find_images, load_model, predict
 from segconf.inference.referral import SCORES, ReferralRule, read_referral_rule
 from segconf.inference.summary import foreground_confidence, patch_confidence
-from segconf.models import build_model
 from segconf.review.cases import UNLIKE_TRAINING, CaseRow
-from segconf.runs import RunData, RunFolder
 from segconf_cli.main import app
-from tests.conftest import write_folder
 from tests.references import triage as reference
+from tests.untrained_runs import untrained_run
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 OPTIONS = EvaluationOptions("test", device="cpu")
@@ -34,19 +30,7 @@ OPTIONS = EvaluationOptions("test", device="cpu")
 @pytest.fixture
 def run(tmp_path):
     """Run folder of an untrained UNet on discs of the size of its grid."""
-    root = write_folder(tmp_path / "discs", 4)
-    write_folder(root / "val", 9, first=100)
-    write_folder(root / "test", 7, first=200)
-    config = ExperimentConfig.model_validate(
-        {"data": {"size": [32, 32]}, "model": {"encoder": "resnet18", "encoder_weights": "none"}}
-    )
-    split = split_cases(
-        find_cases(str(root), shares=HoldOut()), labeled=None, labeled_list=None, seed=0
-    )
-    folder = RunFolder(tmp_path / "run")
-    folder.create(config, RunData.of(str(root), None, split), torch.device("cpu"))
-    torch.manual_seed(0)
-    save_checkpoint(folder.best_file, build_model(config.model).state_dict(), config)
+    folder, _ = untrained_run(tmp_path, training=4, validation=9, test=7)
     return folder.path
 
 

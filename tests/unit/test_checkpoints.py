@@ -48,7 +48,7 @@ def test_a_failed_write_keeps_the_file_before(tmp_path, config, monkeypatch):
     path = tmp_path / "best.safetensors"
     save_checkpoint(path, {"a": torch.zeros(2)}, config)
     before = path.read_bytes()
-    monkeypatch.setattr("segconf.checkpoints.save_file", lambda *_a, **_k: 1 / 0)
+    monkeypatch.setattr("segconf.tensors.save_file", lambda *_a, **_k: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         save_checkpoint(path, {"a": torch.ones(2)}, config)
     assert path.read_bytes() == before
