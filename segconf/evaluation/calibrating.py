@@ -1,6 +1,7 @@
 """Fit the temperature of a run on its validation images and keep it in the run."""
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,7 +13,12 @@ from segconf.data.cache import Progress
 from segconf.devices import resolve_device
 from segconf.errors import CheckpointError
 from segconf.evaluation.finding import BATCH, GridCases, masked_cases
-from segconf.evaluation.temperature import MAX_PASSES, TemperatureFit, fit_temperature
+from segconf.evaluation.temperature import (
+    MAX_PASSES,
+    TemperatureFit,
+    WrittenBatches,
+    fit_temperature,
+)
 from segconf.inference.calibration import FILE_NAME as THRESHOLD
 from segconf.inference.model import Model
 from segconf.metrics import ConfidenceMetrics
@@ -48,7 +54,8 @@ def calibrate(
     """Fit one temperature by NLL on all validation pixels and store it with the weights.
 
     The fit starts from the network's own logits, whatever temperature the run had: calibrating
-    twice gives the same result.
+    twice gives the same result. A method of several passes runs each image through them once, and
+    its logits wait in a temporary file.
 
     Args:
         run_path: the run folder.
@@ -61,7 +68,8 @@ def calibrate(
     model = Model(run_path, device=resolve_device(device), batch_size=BATCH)
     stored, model.temperature = model.temperature, 1.0
     small = GridCases(cases, root, model.config, "val", on_progress)
-    seen, total = 0, len(cases) * MAX_PASSES
+    repeats = MAX_PASSES if model.passes.count == 1 else 1
+    seen, total = 0, len(cases) * repeats
 
     def batches() -> Iterator[tuple[Tensor, Tensor]]:
         nonlocal seen
@@ -70,15 +78,15 @@ def calibrate(
             yield logits, torch.from_numpy(masks)
             seen += len(logits)
             if on_progress is not None:
-                on_progress(
-                    f"validation images, at most {MAX_PASSES} passes", min(seen, total), total
-                )
+                words = f", at most {repeats} passes" if repeats > 1 else ""
+                on_progress(f"validation images{words}", min(seen, total), total)
 
-    fit = fit_temperature(batches)
     before, after = (ConfidenceMetrics(num_classes=model.config.model.classes) for _ in range(2))
-    for logits, labels in batches():
-        before.update(logits, labels)
-        after.update(logits / fit.temperature, labels)
+    with nullcontext(batches) if repeats > 1 else WrittenBatches(batches) as again:
+        fit = fit_temperature(again)
+        for logits, labels in again():
+            before.update(logits, labels)
+            after.update(logits / fit.temperature, labels)
     removed = None
     if fit.temperature != stored:
         removed = _remove_threshold(run_path)

@@ -1,9 +1,11 @@
 """One number that makes a network as sure as it is right: temperature scaling."""
 
 import math
-from collections.abc import Callable, Iterable
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -37,8 +39,8 @@ class TemperatureFit:
 def fit_temperature(batches: Batches) -> TemperatureFit:
     """Minimise the mean NLL of softmax(z / T) over T by L-BFGS on log T, starting at T = 1.
 
-    Logits are never kept: each evaluation of the NLL is a pass over the batches. Of all passes the
-    best one counts, so the NLL is never larger than that at T = 1.
+    Logits are never held in memory: each evaluation of the NLL is a pass over the batches. Of all
+    passes the best one counts, so the NLL is never larger than that at T = 1.
 
     Raises:
         DataError: when no pixel is annotated, or the logits are not finite.
@@ -93,3 +95,39 @@ def mean_nll(batches: Iterable[tuple[Tensor, Tensor]], temperature: float) -> tu
             "smaller training.learning_rate."
         )
     return total / pixels, slope / pixels
+
+
+class WrittenBatches:
+    """Batches that are too dear to make twice: written to a temporary file while first read.
+
+    Used as a context, at whose end the file is gone.
+    """
+
+    def __init__(self, batches: Batches) -> None:
+        """Take the batches; none is made yet."""
+        self._batches, self._count = batches, 0
+        self._file = tempfile.TemporaryFile()  # noqa: SIM115 - closed at the end of the context
+
+    def __enter__(self) -> "WrittenBatches":
+        """Nothing to prepare."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Remove the file."""
+        self._file.close()
+
+    def __call__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """A pass over the batches, the first of which must be read to its end."""
+        self._file.seek(0)
+        if self._count:
+            for _ in range(self._count):
+                logits, labels = (torch.from_numpy(np.load(self._file)) for _ in range(2))
+                yield logits, labels
+            return
+        count = 0
+        for logits, labels in self._batches():
+            np.save(self._file, logits.numpy())
+            np.save(self._file, labels.numpy())
+            count += 1
+            yield logits, labels
+        self._count = count

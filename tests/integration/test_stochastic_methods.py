@@ -14,7 +14,8 @@ from segconf.config import load_config
 from segconf.data.datasets import Batch
 from segconf.errors import TrainingError
 from segconf.evaluation import EvaluationOptions, evaluate
-from segconf.inference import load_model
+from segconf.evaluation.calibrating import calibrate
+from segconf.inference import Model, load_model
 from segconf.training import train
 from segconf.training.maps import history_maps
 from segconf.training.parallel import Ranks
@@ -47,6 +48,26 @@ def run(dataset, folder, method, **options):
     torch.set_num_threads(1)
     config = settings(method)
     return train(config, dataset=str(dataset), data=None, folder=folder, **options)
+
+
+def test_calibrating_runs_every_image_through_the_passes_once(
+    folder_dataset, tmp_path, monkeypatch
+):
+    folder, seen = tmp_path / "run", []
+    run(folder_dataset, folder, "mcdropout")
+    before = evaluate(folder, EvaluationOptions("val", device="cpu")).report.metrics["all"]
+    whole = Model.grid_logits
+
+    def counted(model, images):
+        seen.append(len(images))
+        return whole(model, images)
+
+    monkeypatch.setattr(Model, "grid_logits", counted)
+    found = calibrate(folder, device="cpu")
+    assert sum(seen) == found.images
+    assert found.fit.passes > 1
+    assert found.before["nll"] == before["strict"]["nll"]
+    assert found.after["nll"] == pytest.approx(found.fit.nll, rel=1e-5)
 
 
 @METHODS

@@ -8,7 +8,7 @@ import torch
 from scipy.optimize import minimize_scalar
 
 from segconf.errors import DataError
-from segconf.evaluation.temperature import BOUNDS, fit_temperature, mean_nll
+from segconf.evaluation.temperature import BOUNDS, WrittenBatches, fit_temperature, mean_nll
 
 
 def calibrated(classes, *, images=6, side=64, seed=0):
@@ -106,3 +106,24 @@ def test_what_cannot_be_fitted_is_refused():
     logits[0, 0, 0, 0] = np.nan
     with pytest.raises(DataError, match="not finite"):
         fit_temperature(in_batches(logits, labels))
+
+
+def test_written_batches_are_made_once_and_stay_the_same():
+    logits, labels = calibrated(3, images=5, side=4)
+    made = []
+
+    def batches():
+        for batch in in_batches(logits, labels)():
+            made.append(len(batch[1]))
+            yield batch
+
+    with WrittenBatches(batches) as written:
+        for _ in range(3):
+            passed = list(written())
+            assert [len(part[1]) for part in passed] == [4, 1]
+            for place, expected in enumerate((logits.astype(np.float32), labels)):
+                got = torch.cat([part[place] for part in passed]).numpy()
+                np.testing.assert_array_equal(got, expected)
+    assert made == [4, 1]
+    with pytest.raises(ValueError, match="closed"):
+        next(written())
