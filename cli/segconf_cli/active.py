@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from segconf_cli.display import messages, results
+from segconf_cli.options import ConfigFile, DataFolder, DatasetName, Settings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,9 +17,7 @@ if TYPE_CHECKING:
 
 
 def active(
-    dataset: Annotated[
-        str, typer.Argument(help="isic, demo, or a folder with images/ and masks/.")
-    ],
+    dataset: DatasetName,
     rounds: Annotated[
         int,
         typer.Option(
@@ -46,31 +45,9 @@ def active(
             rich_help_panel="Protocol",
         ),
     ] = None,
-    config: Annotated[
-        Path | None,
-        typer.Option(
-            help="Experiment file of every training.",
-            show_default="the defaults",
-            rich_help_panel="Training",
-        ),
-    ] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="KEY=VALUE",
-            help="Any setting, such as training.epochs=40.",
-            rich_help_panel="Training",
-        ),
-    ] = None,
-    data: Annotated[
-        Path | None,
-        typer.Option(
-            help="Folder of the data set.",
-            show_default="SEGCONF_DATA",
-            rich_help_panel="Data and results",
-        ),
-    ] = None,
+    config: ConfigFile = None,
+    settings: Settings = None,
+    data: DataFolder = None,
     out: Annotated[
         Path,
         typer.Option(

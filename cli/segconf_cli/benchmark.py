@@ -12,6 +12,7 @@ import typer
 
 from segconf_cli.compare import show_comparison
 from segconf_cli.display import messages
+from segconf_cli.options import ConfigFile, DataFolder, DatasetName, Settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -22,9 +23,7 @@ INCOMPLETE = 3
 
 
 def benchmark(
-    dataset: Annotated[
-        str, typer.Argument(help="isic, demo, or a folder with images/ and masks/.")
-    ],
+    dataset: DatasetName,
     labeled: Annotated[
         str | None,
         typer.Option(
@@ -42,10 +41,7 @@ def benchmark(
     seeds: Annotated[
         int, typer.Option(help="Runs of each method: seeds 0, 1, ...", rich_help_panel="Protocol")
     ] = 1,
-    config: Annotated[
-        Path | None,
-        typer.Option(help="Experiment file that all methods share.", rich_help_panel="Protocol"),
-    ] = None,
+    config: ConfigFile = None,
     protocol: Annotated[
         Path | None,
         typer.Option(
@@ -54,13 +50,7 @@ def benchmark(
             rich_help_panel="Protocol",
         ),
     ] = None,
-    data: Annotated[
-        Path | None,
-        typer.Option(
-            help="Folder of the data set (default: SEGCONF_DATA).",
-            rich_help_panel="Data and results",
-        ),
-    ] = None,
+    data: DataFolder = None,
     out: Annotated[
         Path,
         typer.Option(help="Folder of all runs and tables.", rich_help_panel="Data and results"),
@@ -83,15 +73,7 @@ def benchmark(
             "--calibrate", help="Add each method with temperature scaling.", rich_help_panel="Table"
         ),
     ] = False,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="KEY=VALUE",
-            help="Any setting, for all methods.",
-            rich_help_panel="Protocol",
-        ),
-    ] = None,
+    settings: Settings = None,
 ) -> None:
     """Train and evaluate all methods, and compare what they reach and what they cost.
 

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from segconf_cli.display import counting, messages, results
+from segconf_cli.options import Device, RunDataFolder, RunPath
 
 if TYPE_CHECKING:
     from segconf.evaluation.calibrating import TemperatureCalibration
 
 
 def calibrate(
-    run: Annotated[Path, typer.Argument(help="Run folder.")],
-    data: Annotated[
-        Path | None, typer.Option(help="Folder of the data set.", show_default="that of the run")
-    ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps.")] = "auto",
+    run: RunPath,
+    data: RunDataFolder = None,
+    device: Device = "auto",
 ) -> None:
     """Fit a temperature on the validation images; evaluate and predict then use it.
 

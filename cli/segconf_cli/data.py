@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from segconf_cli.display import counting, messages, results
+from segconf_cli.options import DatasetName
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -20,9 +21,7 @@ MANY_SIZES = 3
 
 
 def data(
-    dataset: Annotated[
-        str, typer.Argument(help="isic, demo, or a folder with images/ and masks/.")
-    ],
+    dataset: DatasetName,
     data: Annotated[
         Path | None,
         typer.Option(help="Folder of the isic archives (default: SEGCONF_DATA) or demo images."),

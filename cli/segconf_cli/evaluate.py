@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from segconf_cli.display import counting, messages, results
+from segconf_cli.options import Device, ReportFolder, RunDataFolder, RunPath
 
 if TYPE_CHECKING:
     from segconf.evaluation import Evaluation, EvaluationReport
@@ -18,26 +19,10 @@ LITTLE_COVERAGE = 0.5
 
 
 def evaluate(
-    run: Annotated[Path, typer.Argument(help="Run folder.")],
-    data: Annotated[
-        Path | None,
-        typer.Option(
-            help="Folder of the data set.",
-            show_default="that of the run",
-            rich_help_panel="Data and results",
-        ),
-    ] = None,
-    split: Annotated[
-        str, typer.Option(help="test or val.", rich_help_panel="Data and results")
-    ] = "test",
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            help="Folder of the report.",
-            show_default="in the run",
-            rich_help_panel="Data and results",
-        ),
-    ] = None,
+    run: RunPath,
+    data: RunDataFolder = None,
+    split: Annotated[str, typer.Option(help="test or val.")] = "test",
+    out: ReportFolder = None,
     native: Annotated[
         bool,
         typer.Option(
@@ -62,7 +47,7 @@ def evaluate(
             rich_help_panel="What is measured",
         ),
     ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps.")] = "auto",
+    device: Device = "auto",
 ) -> None:
     """Measure segmentation and confidence on every pixel of a split.
 

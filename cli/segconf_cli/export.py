@@ -6,13 +6,14 @@ from typing import Annotated
 import typer
 
 from segconf_cli.display import counting, results
+from segconf_cli.options import MapsPath
 from segconf_cli.predict import as_style
 
 FORMATS = ("png", "jpg", "pdf")
 
 
 def export(
-    maps: Annotated[Path, typer.Argument(help="Folder that `segconf predict` wrote.")],
+    maps: MapsPath,
     out: Annotated[Path, typer.Option(help="Folder for the pictures.", show_default=False)],
     images: Annotated[
         Path | None, typer.Option(help="Where the images are now.", show_default="as predicted")

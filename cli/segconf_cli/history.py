@@ -8,17 +8,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from segconf_cli.display import counting, results
+from segconf_cli.options import RunDataFolder, RunPath
 
 if TYPE_CHECKING:
     from segconf.training.maps import HistoryMaps
 
 
 def history(
-    run: Annotated[Path, typer.Argument(help="Run folder, such as runs/NAME.")],
+    run: RunPath,
     out: Annotated[Path, typer.Option(help="Folder for pictures/, consistency/, correctness/.")],
-    data: Annotated[
-        Path | None, typer.Option(help="Folder of the data set, if it has moved since.")
-    ] = None,
+    data: RunDataFolder = None,
 ) -> None:
     """Write the consistency of every training pixel, and the correctness of labeled ones.
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from segconf_cli.display import messages, results
+from segconf_cli.options import Device
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -85,9 +86,7 @@ def predict(
             rich_help_panel="Speed",
         ),
     ] = None,
-    device: Annotated[
-        str, typer.Option(help="auto, cpu, cuda, cuda:N or mps.", rich_help_panel="Network")
-    ] = "auto",
+    device: Device = "auto",
 ) -> None:
     """Predict images: where the lesion is, and where not to believe it.
 

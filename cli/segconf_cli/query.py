@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from segconf_cli.display import counting, messages, results
+from segconf_cli.options import Device, RunDataFolder, RunPath
 
 if TYPE_CHECKING:
     from segconf.active import Queue
@@ -16,7 +17,7 @@ SHOWN = 10
 
 
 def query(
-    run: Annotated[Path, typer.Argument(help="Run folder, such as runs/NAME.")],
+    run: RunPath,
     budget: Annotated[
         int, typer.Option(help="How many images can be annotated.", show_default=False)
     ],
@@ -55,18 +56,11 @@ def query(
     out: Annotated[
         Path, typer.Option(help="List to write; a contact sheet (.png) comes beside it.")
     ] = Path("next.csv"),
-    data: Annotated[
-        Path | None,
-        typer.Option(
-            help="Folder of the data set, if it has moved.",
-            show_default="as in the run",
-            rich_help_panel="Images",
-        ),
-    ] = None,
+    data: RunDataFolder = None,
     seed: Annotated[
         int, typer.Option(help="Of the strategy random.", rich_help_panel="Choice")
     ] = 0,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps.")] = "auto",
+    device: Device = "auto",
 ) -> None:
     """Rank the images without a label: which should be annotated next?
 

@@ -1,15 +1,11 @@
 """`segconf review`: the table and the review page of a prediction folder, once more."""
 
-from pathlib import Path
-from typing import Annotated
-
-import typer
-
 from segconf_cli.display import results
+from segconf_cli.options import MapsPath
 
 
 def review(
-    maps: Annotated[Path, typer.Argument(help="Folder that `segconf predict` wrote.")],
+    maps: MapsPath,
 ) -> None:
     """Write cases.csv and review.html again, for all parts of a job that are done.
 

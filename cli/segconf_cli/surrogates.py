@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from segconf_cli.display import counting, messages, results
+from segconf_cli.options import Device, RunDataFolder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,10 +25,8 @@ def surrogates(
             show_default="evaluation/surrogates of the first run",
         ),
     ] = None,
-    data: Annotated[
-        Path | None, typer.Option(help="Folder of the data set.", show_default="that of the run")
-    ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps.")] = "auto",
+    data: RunDataFolder = None,
+    device: Device = "auto",
 ) -> None:
     """Rank training pixels by consistency, correctness and others, snapshot by snapshot.
 

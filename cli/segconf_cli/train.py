@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from segconf_cli.display import messages, results
+from segconf_cli.options import ConfigFile, DataFolder, Settings
 
 if TYPE_CHECKING:
     from segconf.config import ExperimentConfig
@@ -63,31 +64,12 @@ def train(
         typer.Option(
             help="softmax, crl, consistency, aes, mcdropout, aleatoric or ensemble.",
             show_default="consistency",
-            rich_help_panel="Method",
+            rich_help_panel="Training",
         ),
     ] = None,
-    data: Annotated[
-        Path | None,
-        typer.Option(
-            help="Folder of the data set (default: SEGCONF_DATA).",
-            rich_help_panel="Data and results",
-        ),
-    ] = None,
-    config: Annotated[
-        Path | None,
-        typer.Option(
-            help="Experiment file, such as configs/isic2017.yaml.", rich_help_panel="Method"
-        ),
-    ] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="KEY=VALUE",
-            help="Any setting, such as loss.pairs=all.",
-            rich_help_panel="Method",
-        ),
-    ] = None,
+    data: DataFolder = None,
+    config: ConfigFile = None,
+    settings: Settings = None,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -96,16 +78,18 @@ def train(
     ] = None,
     epochs: Annotated[
         int | None,
-        typer.Option(help="Passes over the data.", show_default="200", rich_help_panel="Method"),
+        typer.Option(help="Passes over the data.", show_default="200", rich_help_panel="Training"),
     ] = None,
     seed: Annotated[
         int | None,
-        typer.Option(help="Decides everything random.", show_default="0", rich_help_panel="Method"),
+        typer.Option(
+            help="Decides everything random.", show_default="0", rich_help_panel="Training"
+        ),
     ] = None,
     device: Annotated[
         str | None,
         typer.Option(
-            help="auto, cpu, cuda, cuda:N or mps.", show_default="auto", rich_help_panel="Method"
+            help="auto, cpu, cuda, cuda:N or mps.", show_default="auto", rich_help_panel="Training"
         ),
     ] = None,
     resume: Annotated[

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from segconf_cli.display import counting, messages, results
+from segconf_cli.options import Device, ReportFolder, RunDataFolder, RunPath
 
 if TYPE_CHECKING:
     from segconf.evaluation.referring import ReferredCase
@@ -18,7 +19,7 @@ SHOWN = 20
 
 
 def triage(
-    run: Annotated[Path, typer.Argument(help="Run folder.")],
+    run: RunPath,
     maps: Annotated[
         Path | None,
         typer.Argument(help="Folder that `predict` wrote with this run.", show_default=False),
@@ -27,13 +28,9 @@ def triage(
     target_dice: Annotated[
         float, typer.Option(help="Mean Dice of the cases that are not referred.")
     ] = 0.85,
-    data: Annotated[
-        Path | None, typer.Option(help="Folder of the data set.", show_default="that of the run")
-    ] = None,
-    out: Annotated[
-        Path | None, typer.Option(help="Folder of the report.", show_default="in the run")
-    ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps.")] = "auto",
+    data: RunDataFolder = None,
+    out: ReportFolder = None,
+    device: Device = "auto",
 ) -> None:
     """Find which cases to refer so that the others are good enough.
 

@@ -1,0 +1,45 @@
+"""Arguments and options that several commands share, so that they read the same everywhere."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+DatasetName = Annotated[
+    str, typer.Argument(help="isic, demo, or a folder with images/ and masks/.", show_default=False)
+]
+RunPath = Annotated[Path, typer.Argument(help="Run folder, such as runs/NAME.")]
+MapsPath = Annotated[Path, typer.Argument(help="Folder that `segconf predict` wrote.")]
+DataFolder = Annotated[
+    Path | None,
+    typer.Option(
+        help="Folder of the data set.",
+        show_default="SEGCONF_DATA",
+        rich_help_panel="Data and results",
+    ),
+]
+RunDataFolder = Annotated[
+    Path | None,
+    typer.Option(help="Folder of the data set, if it has moved.", show_default="that of the run"),
+]
+ReportFolder = Annotated[
+    Path | None, typer.Option(help="Folder of the report.", show_default="in the run")
+]
+ConfigFile = Annotated[
+    Path | None,
+    typer.Option(
+        help="Experiment file, such as configs/isic2017.yaml.",
+        show_default="the defaults",
+        rich_help_panel="Training",
+    ),
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Any setting, such as training.epochs=40.",
+        rich_help_panel="Training",
+    ),
+]
+Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps.")]
