@@ -7,17 +7,13 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
-from typer.testing import CliRunner
 
 from segconf.checkpoints import save_checkpoint
 from segconf.errors import CheckpointError, TrainingError
 from segconf.evaluation import EvaluationOptions, evaluate
-from segconf.images import read_mask
-from segconf.images.writing import read_confidence
 from segconf.inference import load_model, newest_run
 from segconf.snapshots import kept_snapshots
-from segconf_cli.main import app
-from tests.tiny_models import disc, write_picture
+from tests.averages import assert_predicts_the_mean, pixels, softmax
 from tests.training_runs import (
     Interrupter,
     contents,
@@ -114,15 +110,6 @@ def run(folder_dataset, tmp_path, monkeypatch):
     return tmp_path / "runs/aes"
 
 
-def pixels():
-    return disc(32, 32)[None]  # (1, h, w, C)
-
-
-def softmax(logits):
-    weights = np.exp(logits - logits.max(axis=1, keepdims=True))
-    return weights / weights.sum(axis=1, keepdims=True)
-
-
 def single(run, epoch, folder):
     """One snapshot as a softmax model of its own."""
     config = settings(training__method="softmax")
@@ -185,16 +172,5 @@ def test_evaluated_like_any_other_run(run):
 
 
 def test_predicted_like_any_other_run(run, tmp_path):
-    for number in range(3):
-        write_picture(tmp_path / f"images/{number}.png", disc(32, 32, seed=number))
-    command = ["predict", str(tmp_path / "images"), "--out", str(tmp_path / "maps")]
-    result = CliRunner().invoke(app, [*command, "--checkpoint", str(run)])
-    assert result.exit_code == 0, result.output
     each = [single(run, epoch, tmp_path) for epoch in (1, 2, 3)]
-    for number in range(3):
-        pixels = disc(32, 32, seed=number)[None]
-        mean = np.mean([softmax(model.grid_logits(pixels)) for model in each], axis=0)
-        saved = read_mask(tmp_path / f"maps/masks/{number}.png")
-        assert np.array_equal(saved, mean[0].argmax(axis=0))
-        confidence = read_confidence(tmp_path / f"maps/confidence/{number}.png")
-        np.testing.assert_allclose(confidence, mean[0].max(axis=0), atol=2e-5)
+    assert_predicts_the_mean(run, each, tmp_path)
