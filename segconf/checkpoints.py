@@ -82,7 +82,7 @@ def load_checkpoint(path: Path, *, device: torch.device | None = None) -> Checkp
     except RuntimeError as error:
         raise CheckpointError(
             f"{file}: the weights are not those of the {config.model.encoder} network that its "
-            "configuration names."
+            "configuration names. Put back the file that the run wrote, or train again."
         ) from error
     model = model.to(device or torch.device("cpu")).eval()
     return Checkpoint(file, model, config, temperature)

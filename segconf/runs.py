@@ -15,7 +15,7 @@ from segconf import __version__
 from segconf.config import ExperimentConfig, load_config, save_config
 from segconf.data import Case, CaseSet, Split
 from segconf.data.discovery import DEFAULT_FOLDERS
-from segconf.errors import TrainingError
+from segconf.errors import ConfigError, TrainingError
 from segconf.files import replacing, write_text
 from segconf.strangers import FILE_NAME as FEATURES
 
@@ -123,9 +123,29 @@ class RunFolder:
             leftover.unlink()
 
     def config(self) -> ExperimentConfig:
-        """Configuration of the run."""
+        """Configuration of the run.
+
+        Raises:
+            ConfigError: with every mistake, and with the version that wrote it if it is another.
+        """
         self._check()
-        return load_config(self.config_file)
+        try:
+            return load_config(self.config_file)
+        except ConfigError as error:
+            version = self._version()
+            if version == __version__:
+                raise
+            raise ConfigError(
+                f"{error}\nThis run was made by segconf {version}, and this is {__version__}: use "
+                "that version, or train again."
+            ) from error
+
+    def _version(self) -> str:
+        """Version of segconf that made the run, as far as it is known."""
+        try:
+            return str(json.loads(self.environment_file.read_text(encoding="utf-8"))["segconf"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return "of an unknown version"
 
     def data(self) -> RunData:
         """Data of the run."""

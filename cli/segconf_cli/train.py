@@ -113,6 +113,7 @@ def train(
         if out is not None:
             raise ConfigError("--out: --resume writes into the run it continues. Leave out --out.")
         before = RunFolder(resume)
+        before.config()  # if it cannot be read, the message names the version that wrote it
         config = config or before.config_file
         dataset = dataset or before.data().dataset
         where = before.data().data
