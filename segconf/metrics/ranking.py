@@ -124,13 +124,15 @@ class RankingHistogram:
         pixels = self._counts.reshape(2, _SPANS, -1).sum(axis=2, dtype=np.int64)
         unit = np.spacing(_smallest(np.arange(_SPANS) << _SPAN_SHIFT)).astype(np.float64)
         offset = self._offsets / np.maximum(pixels, 1) * unit  # (2, spans)
+        begins = np.zeros(_BINS, np.bool_)
+        begins[::_LEVEL] = True
+        begins[self._cut[: len(self._cut) // 2] + 1] = True
         for start in range(0, _BINS, _BLOCK):
             counts = self._counts[:, start : start + _BLOCK]
             if not counts.any():
                 continue
             value = _smallest(np.arange(start, start + _BLOCK))
-            borders = self._cut[(self._cut >= start) & (self._cut < start + _BLOCK - 1)] + 1 - start
-            first = np.union1d(np.arange(0, _BLOCK, _LEVEL), borders)  # (G,)
+            first = np.flatnonzero(begins[start : start + _BLOCK])  # (G,)
             number = np.add.reduceat(counts, first, axis=1, dtype=np.int64)  # (2, G)
             total = np.add.reduceat(counts * value.astype(np.float64), first, axis=1)
             mean = total / np.maximum(number, 1) + offset[:, (start + first) >> _SPAN_SHIFT]
@@ -190,21 +192,25 @@ class RankingHistogram:
             bits = np.minimum(bits, _HIGHEST)
         bits = np.maximum(bits, _LOWEST) - _LOWEST  # (N,)
         index = (bits >> _SHIFT) + wrong * _BINS  # (N,)
-        span = torch.from_numpy(index >> _SPAN_SHIFT)
+        with self._lock:
+            self._count_bins(bits, index)
+        span = torch.from_numpy(index >> _SPAN_SHIFT).long()
         offset = torch.from_numpy(bits & _OFFSET).long()
         with self._lock:
-            counts = self._binned(len(index)).reshape(-1)
-            before = counts[self._cut]
-            table = torch.from_numpy(counts)
-            table.index_add_(0, torch.from_numpy(index), table.new_ones(len(index)))
-            for place in np.flatnonzero(counts[self._cut] != before):
-                # A few pixels in a million are in such a bin; those above the border go on.
-                cut = self._cut[place]
-                above = np.count_nonzero(bits[index == cut] > self._cut_at[place])
-                counts[cut] -= above
-                counts[cut + 1] += above
-            torch.from_numpy(self._offsets).view(-1).index_add_(0, span, offset)
+            torch.from_numpy(self._offsets).view(-1).scatter_add_(0, span, offset)
             self.excess.merge(excess)
+
+    def _count_bins(self, bits: NDArray[np.int32], index: NDArray[np.int32]) -> None:
+        counts = self._binned(len(index)).reshape(-1)
+        before = counts[self._cut]
+        table = torch.from_numpy(counts)
+        table.scatter_add_(0, torch.from_numpy(index).long(), table.new_ones(len(index)))
+        for border in np.flatnonzero(counts[self._cut] != before):
+            # A few pixels in a million are in such a bin; those above the border go on.
+            cut = self._cut[border]
+            above = np.count_nonzero(bits[index == cut] > self._cut_at[border])
+            counts[cut] -= above
+            counts[cut + 1] += above
 
     def _entries(self) -> Iterator[Groups]:
         """Blocks by descending value, in which a value can occur repeatedly."""

@@ -244,9 +244,8 @@ class ConfidenceMetrics:
             if pixels is not None:
                 self._add(terms_of(*pixels))
 
-        pieces = inputs.pieces(scores.shape)
-        for_each(check_piece, pieces)
-        for_each(count_piece, pieces)
+        for_each(check_piece, inputs.pieces(scores.shape, inputs.CHECKED_VALUES))
+        for_each(count_piece, inputs.pieces(scores.shape, inputs.COUNTED_VALUES))
 
     def _add(self, terms: PixelTerms) -> None:
         size = self.num_classes
