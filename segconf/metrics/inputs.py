@@ -15,7 +15,7 @@ Array: TypeAlias = Tensor | NDArray[Any]
 # Small enough for the memory bound, large enough to hide the cost of calling an operation. To check
 # values takes no memory, or little.
 CHECKED_VALUES = 1 << 20
-COUNTED_VALUES = 1 << 19
+COUNTED_VALUES = 1 << 18
 
 
 def check_shapes(scores: Array, labels: Array, num_classes: int) -> None:

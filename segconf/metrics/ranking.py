@@ -131,12 +131,12 @@ class RankingHistogram:
             counts = self._counts[:, start : start + _BLOCK]
             if not counts.any():
                 continue
-            value = _smallest(np.arange(start, start + _BLOCK))
+            smallest = _smallest(np.arange(start, start + _BLOCK))
             first = np.flatnonzero(begins[start : start + _BLOCK])  # (G,)
             number = np.add.reduceat(counts, first, axis=1, dtype=np.int64)  # (2, G)
-            total = np.add.reduceat(counts * value.astype(np.float64), first, axis=1)
+            total = np.add.reduceat(counts * smallest.astype(np.float64), first, axis=1)
             mean = total / np.maximum(number, 1) + offset[:, (start + first) >> _SPAN_SHIFT]
-            yield Groups(value[first], *number), mean
+            yield Groups(smallest[first], *number), mean
 
     def state_dict(self) -> dict[str, Any]:
         """The state as tensors and integers; bins without pixels are left out."""
