@@ -119,7 +119,7 @@ def _scores(
     best = float(optimal_aurc(np.array(correct), np.array(wrong)))
     aurc = {"softmax": metrics.compute()["aurc"]}
     for name, histogram in ranked.items():
-        blocks = histogram.groups(lambda value: value)
+        blocks = histogram.groups()
         aurc[name] = ranking_metrics(blocks, correct, wrong)["aurc"]
     return SurrogateScores(epoch, aurc, {name: value - best for name, value in aurc.items()})
 

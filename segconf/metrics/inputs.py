@@ -12,9 +12,10 @@ from torch import Tensor
 
 Array: TypeAlias = Tensor | NDArray[Any]
 
-# Small enough for the processor's cache and for the memory bound, large enough to hide the cost of
-# calling an operation.
-PIECE_VALUES = 1 << 18
+# Small enough for the memory bound, large enough to hide the cost of calling an operation. To check
+# values takes no memory, or little.
+CHECKED_VALUES = 1 << 20
+COUNTED_VALUES = 1 << 18
 
 
 def check_shapes(scores: Array, labels: Array, num_classes: int) -> None:
@@ -39,11 +40,11 @@ class Piece:
     pixels: slice
 
 
-def pieces(shape: Sequence[int]) -> list[Piece]:
-    """Cut a batch (B, K, ...) into pieces of about the same number of values."""
+def pieces(shape: Sequence[int], values: int) -> list[Piece]:
+    """Cut a batch (B, K, ...) into pieces of at most this many values, but at least a pixel."""
     batch, num_classes, *space = shape
     pixels = math.prod(space)
-    step = max(PIECE_VALUES // num_classes, 1)
+    step = max(values // num_classes, 1)
     images = max(step // max(pixels, 1), 1)
     return [
         Piece(slice(first, first + images), slice(start, start + step))

@@ -11,7 +11,7 @@ function of the value, such as the confidence, is as good as from the values the
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -20,11 +20,14 @@ from torch import Tensor
 
 from segconf.metrics.exact import FixedPointSum
 
+Key: TypeAlias = Callable[[NDArray[np.float32]], NDArray[Any]]
+
 EXACT_PIXELS = 1 << 22
 
 _SHIFT = 7  # float32 has 23 mantissa bits, a bin keeps 16 of them
 _OFFSET = (1 << _SHIFT) - 1  # mask of the others
 _SPAN_SHIFT = 9  # neighbouring bins of which the mean offset is known: relative width 2^-7
+_LEVEL = 8  # neighbouring bins that are one level: relative width 2^-13
 _LOWEST = (127 - 20) << 23  # bit pattern of 2^-20; smaller values share the first bin
 _HIGHEST = (127 + 10) << 23  # bit pattern of 2^10; larger values share the last bin
 _LARGEST = 2.0**10
@@ -55,11 +58,11 @@ class RankingHistogram:
     """
 
     def __init__(self, borders: NDArray[np.float32]) -> None:
-        bits = torch.from_numpy(borders).view(torch.int32).long()
+        bits = borders.view(np.int32)
         bits = bits[(bits > _LOWEST) & (bits < _HIGHEST)] - _LOWEST  # (E,)
         # Bins that are cut by a border, for right and for wrong pixels, and where: (2 E,)
-        self._cut = torch.cat([bits >> _SHIFT, (bits >> _SHIFT) + _BINS])
-        self._cut_at = torch.cat([bits, bits])
+        self._cut = np.append(bits >> _SHIFT, (bits >> _SHIFT) + _BINS)
+        self._cut_at = np.append(bits, bits)
         self._lock = threading.RLock()
         # Float32 bit patterns whose sign bit says "wrong", until there are too many of them.
         self._patterns: list[NDArray[np.int32]] = []
@@ -76,13 +79,13 @@ class RankingHistogram:
             value: (N,) float32, not negative; infinity is allowed.
             wrong: (N,) boolean, or 0 and 1.
         """
-        bits = value.contiguous().view(torch.int32)
+        bits, misses = value.contiguous().numpy().view(np.int32), wrong.int().numpy()
         with self._lock:
             keep = self._counts is None and self._kept + len(bits) <= EXACT_PIXELS
             if keep:
-                self._keep((bits | (wrong.int() << 31)).numpy())
+                self._keep(bits | (misses << 31))
         if not keep:
-            self._count(bits, wrong)
+            self._count(bits, misses)
 
     def merge(self, other: "RankingHistogram") -> None:
         """Add the pixels of another histogram."""
@@ -99,17 +102,19 @@ class RankingHistogram:
             self._offsets += other._offsets
             self.excess.merge(other.excess)
 
-    def groups(self, key: Callable[[NDArray[np.float32]], NDArray[Any]]) -> Iterator[Groups]:
-        """Blocks of groups by descending value; values with the same ``key`` are one group."""
-        return _merge_ties(self._entries(), key)
+    def groups(self, key: Key | None = None) -> Iterator[Groups]:
+        """Blocks of groups by descending value; equal values, or equal keys, are one group."""
+        if key is None and self._counts is not None:
+            return self._entries()  # every bin has a value of its own
+        return _merge_ties(self._entries(), key or (lambda value: value))
 
     def levels(self) -> Iterator[tuple[Groups, NDArray[np.float64]]]:
-        """Blocks by descending value, in which a value can occur repeatedly.
+        """Blocks of groups in any order, in which a value can occur repeatedly.
 
         Yields:
-            Groups, and (2, G) values that stand for their right and wrong pixels: where a bin holds
-            several, the smallest one plus the mean offset in the bins around it. A sum over pixels
-            of a linear function is then exact, that of a smooth one almost.
+            Groups, and (2, G) values that stand for their right and wrong pixels: those kept, or
+            the mean over a few neighbouring bins on the same side of every border. A sum over
+            pixels of a linear function is then exact, that of a smooth one almost.
         """
         if self._counts is None:
             for groups in self._entries():
@@ -119,10 +124,19 @@ class RankingHistogram:
         pixels = self._counts.reshape(2, _SPANS, -1).sum(axis=2, dtype=np.int64)
         unit = np.spacing(_smallest(np.arange(_SPANS) << _SPAN_SHIFT)).astype(np.float64)
         offset = self._offsets / np.maximum(pixels, 1) * unit  # (2, spans)
-        for groups in self._entries():
-            bits = np.maximum(groups.value.view(np.int32) - _LOWEST, 0)
-            span = bits >> (_SHIFT + _SPAN_SHIFT)
-            yield groups, np.stack([groups.value + row[span] for row in offset])
+        begins = np.zeros(_BINS, np.bool_)
+        begins[::_LEVEL] = True
+        begins[self._cut[: len(self._cut) // 2] + 1] = True
+        for start in range(0, _BINS, _BLOCK):
+            counts = self._counts[:, start : start + _BLOCK]
+            if not counts.any():
+                continue
+            smallest = _smallest(np.arange(start, start + _BLOCK))
+            first = np.flatnonzero(begins[start : start + _BLOCK])  # (G,)
+            number = np.add.reduceat(counts, first, axis=1, dtype=np.int64)  # (2, G)
+            total = np.add.reduceat(counts * smallest.astype(np.float64), first, axis=1)
+            mean = total / np.maximum(number, 1) + offset[:, (start + first) >> _SPAN_SHIFT]
+            yield Groups(smallest[first], *number), mean
 
     def state_dict(self) -> dict[str, Any]:
         """The state as tensors and integers; bins without pixels are left out."""
@@ -168,29 +182,35 @@ class RankingHistogram:
 
     def _count_patterns(self, patterns: NDArray[np.int32]) -> None:
         for start in range(0, len(patterns), _BLOCK):
-            part = torch.from_numpy(patterns[start : start + _BLOCK])
-            self._count(part & _INT32_MAX, part < 0)
+            part = patterns[start : start + _BLOCK]
+            self._count(part & _INT32_MAX, (part >> 31) & 1)
 
-    def _count(self, bits: Tensor, wrong: Tensor) -> None:
-        excess = _excess(bits, wrong)
-        bits = bits.clamp(_LOWEST, _HIGHEST).sub_(_LOWEST)  # (N,)
-        offset = (bits & _OFFSET).long()
-        index = (bits >> _SHIFT).add_(wrong, alpha=_BINS)
-        span = (index >> _SPAN_SHIFT).long()
-        index = index.long()
-        one = torch.ones_like(bits)
+    def _count(self, bits: NDArray[np.int32], wrong: NDArray[np.int32]) -> None:
+        excess = FixedPointSum()
+        if bits.max(initial=0) > _HIGHEST:
+            excess = _excess(bits, wrong)
+            bits = np.minimum(bits, _HIGHEST)
+        bits = np.maximum(bits, _LOWEST) - _LOWEST  # (N,)
+        index = (bits >> _SHIFT) + wrong * _BINS  # (N,)
         with self._lock:
-            counts = torch.from_numpy(self._binned(len(index))).view(-1)
-            before = counts[self._cut]
-            counts.scatter_add_(0, index, one.to(counts.dtype))
-            for place in (counts[self._cut] != before).nonzero()[:, 0].tolist():
-                # A few pixels in a million are in such a bin; those above the border go on.
-                cut = self._cut[place]
-                above = (bits[index == cut] > self._cut_at[place]).sum()
-                counts[cut] -= above
-                counts[cut + 1] += above
+            self._count_bins(bits, index)
+        span = torch.from_numpy(index >> _SPAN_SHIFT).long()
+        offset = torch.from_numpy(bits & _OFFSET).long()
+        with self._lock:
             torch.from_numpy(self._offsets).view(-1).scatter_add_(0, span, offset)
             self.excess.merge(excess)
+
+    def _count_bins(self, bits: NDArray[np.int32], index: NDArray[np.int32]) -> None:
+        counts = self._binned(len(index)).reshape(-1)
+        before = counts[self._cut]
+        table = torch.from_numpy(counts)
+        table.scatter_add_(0, torch.from_numpy(index).long(), table.new_ones(len(index)))
+        for border in np.flatnonzero(counts[self._cut] != before):
+            # A few pixels in a million are in such a bin; those above the border go on.
+            cut = self._cut[border]
+            above = np.count_nonzero(bits[index == cut] > self._cut_at[border])
+            counts[cut] -= above
+            counts[cut + 1] += above
 
     def _entries(self) -> Iterator[Groups]:
         """Blocks by descending value, in which a value can occur repeatedly."""
@@ -199,7 +219,7 @@ class RankingHistogram:
             return
         for start in range(_BINS - _BLOCK, -1, -_BLOCK):
             counts = self._counts[:, start : start + _BLOCK]
-            used = np.flatnonzero(counts.any(axis=0))[::-1]
+            used = np.flatnonzero(counts[0] | counts[1])[::-1]
             if used.size:
                 correct, wrong = (row[used].astype(np.int64) for row in counts)
                 yield Groups(_smallest(used + start), correct, wrong)
@@ -221,17 +241,13 @@ def _smallest(bins: NDArray[np.int64]) -> NDArray[np.float32]:
     return bits.astype(np.int32).view(np.float32)
 
 
-def _excess(bits: Tensor, wrong: Tensor) -> FixedPointSum:
+def _excess(bits: NDArray[np.int32], wrong: NDArray[np.int32]) -> FixedPointSum:
     """Sum of what wrong pixels have above the largest bin."""
-    if bits.amax() <= _HIGHEST:
-        return FixedPointSum()
-    beyond = bits[wrong.bool()].view(torch.float32).double()
-    return FixedPointSum.of(beyond.sub_(_LARGEST).clamp_min_(0))
+    beyond = bits[wrong == 1].view(np.float32).astype(np.float64) - _LARGEST
+    return FixedPointSum.of(torch.from_numpy(np.maximum(beyond, 0)))
 
 
-def _merge_ties(
-    blocks: Iterator[Groups], key: Callable[[NDArray[np.float32]], NDArray[Any]]
-) -> Iterator[Groups]:
+def _merge_ties(blocks: Iterator[Groups], key: Key) -> Iterator[Groups]:
     """Join neighbours with equal key, also across the borders of blocks."""
     pending: Groups | None = None
     for block in blocks:

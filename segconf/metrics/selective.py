@@ -27,13 +27,17 @@ def harmonic_difference(start: NDArray[Any], count: NDArray[Any]) -> Floats:
     A table up to H(32); beyond, ``H(n) = log(x) + 1/(24 x^2) - 7/(960 x^4) + ... + gamma`` with
     ``x = n + 1/2``, whose first omitted term is below 1e-17.
     """
+    if np.all(start >= _SMALL):
+        return _smooth_difference(start + 0.5, count)
     in_table = np.clip(_SMALL - start, 0, count)
     upper = np.minimum(start + in_table, _SMALL).astype(np.int64)
     lower = np.minimum(start, _SMALL).astype(np.int64)
-    first = start + in_table + 0.5
-    last = start + count + 0.5
-    smooth = np.log1p((count - in_table) / first) + _harmonic_tail(last) - _harmonic_tail(first)
+    smooth = _smooth_difference(start + in_table + 0.5, count - in_table)
     return np.asarray(_HARMONIC[upper] - _HARMONIC[lower] + smooth, np.float64)
+
+
+def _smooth_difference(x: Floats, count: NDArray[Any]) -> Floats:
+    return np.log1p(count / x) + _harmonic_tail(x + count) - _harmonic_tail(x)
 
 
 def _harmonic_tail(x: Floats) -> Floats:

@@ -244,20 +244,18 @@ class ConfidenceMetrics:
             if pixels is not None:
                 self._add(terms_of(*pixels))
 
-        pieces = inputs.pieces(scores.shape)
-        for_each(check_piece, pieces)
-        for_each(count_piece, pieces)
+        for_each(check_piece, inputs.pieces(scores.shape, inputs.CHECKED_VALUES))
+        for_each(count_piece, inputs.pieces(scores.shape, inputs.COUNTED_VALUES))
 
     def _add(self, terms: PixelTerms) -> None:
         size = self.num_classes
-        pairs = torch.bincount(terms.pair, minlength=size * size).view(size, size).numpy()
         value = terms.log_odds
         if size > BINARY:
             # Log-odds start at -log(K - 1); shifted, they are not negative, nor minus zero.
             value = (value + math.log(size - 1)).clamp_min_(0).abs_()
         self._ranking.add(value.float(), terms.wrong)
         with self._lock:
-            self._confusion += pairs
+            self._confusion += terms.confusion.numpy()
             if terms.scores is not None:
                 self._nll.merge(FixedPointSum.of(terms.scores.nll))
                 self._brier.merge(FixedPointSum.of(terms.scores.brier))
@@ -272,7 +270,7 @@ class ConfidenceMetrics:
     def groups(self, protocol: Protocol = "strict") -> Iterator[Groups]:
         """Right and wrong pixels that share a confidence, by descending confidence."""
         if protocol == "strict":
-            return self._ranking.groups(lambda value: value)
+            return self._ranking.groups()
         return self._ranking.groups(
             lambda value: confidence_of(value, self.num_classes).astype(np.float32)
         )
