@@ -26,7 +26,7 @@ _DEFINITIONS = {
     "auroc": "probability that a stranger scores higher than an own image; ties count half",
     "detection_error": "smallest mean of the share of own images refused and strangers accepted",
     "fpr95": "share of strangers accepted where nearest to 95% of the own images are",
-    FEATURES: "Mahalanobis distance of pooled encoder features from those of the training images",
+    FEATURES: "Mahalanobis distance of encoder features (means, 1/8 grid) from the training images",
     CONFIDENCE: "1 - mean confidence of the pixels",
 }
 
