@@ -239,6 +239,31 @@ def test_evaluate_reports_strangers(run, tmp_path):
     }
 
 
+def test_own_images_and_strangers_are_read_alike(tmp_path):
+    # The strangers are copies of the own images: JPEGs of fine noise, which a decoder that reduces
+    # them on the way renders otherwise.
+    folder, network = untrained_run(tmp_path, training=12, validation=12, test=6)
+    root = tmp_path / "discs"
+    features = [encoded(network.eval(), root / part) for part in ("images", "val/images")]
+    save_features(folder.features_file, *features)
+    generator = np.random.default_rng(0)
+    copies = tmp_path / "copies"
+    copies.mkdir()
+    for path in sorted((root / "test/images").iterdir()):
+        noise = generator.integers(0, 256, (128, 128, 3), dtype=np.uint8)
+        Image.fromarray(noise).save(path.with_suffix(".jpg"))
+        Image.fromarray(np.zeros((128, 128), np.uint8)).save(root / "test/masks" / path.name)
+        path.unlink()
+        copy = path.with_suffix(".jpg")
+        (copies / copy.name).write_bytes(copy.read_bytes())
+    command("evaluate", folder.path, "--ood", copies, "--device", "cpu")
+    metrics = json.loads((folder.path / "evaluation/test/ood.json").read_text())["metrics"]
+    assert {name: values["auroc"] for name, values in metrics.items()} == {
+        "features": 0.5,
+        "confidence": 0.5,
+    }
+
+
 def test_features_file_is_small_and_plain(folder_dataset, tmp_path):
     train_seeing(folder_dataset, tmp_path / "run", training__epochs=1)
     with safe_open(tmp_path / "run" / FEATURES, framework="pt") as file:
