@@ -1,8 +1,10 @@
 """How unlike the training images an input is, by what the encoder sees in it.
 
-An image is described by the spatial mean of every channel of every encoder stage. The score is the
-Mahalanobis distance of that description from those of the training images, with the covariance
-shrunk towards its diagonal as Ledoit and Wolf derived it.
+An image is described by the spatial mean of every channel of the encoder stage at an eighth of the
+grid: earlier stages see little but colour, and the deepest ones are trained to overlook what does
+not matter for the mask, so that strangers come to lie in the midst of the training images. The
+score is the Mahalanobis distance of that description from those of the training images, with the
+covariance shrunk towards its diagonal as Ledoit and Wolf derived it.
 """
 
 from collections.abc import Sequence
@@ -11,7 +13,6 @@ from pathlib import Path
 from typing import TypeAlias
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -19,6 +20,10 @@ from segconf.errors import CheckpointError
 from segconf.tensors import read_tensors, write_tensors
 
 FILE_NAME = "features.safetensors"
+FORMAT = "segconf features 2"
+"""Raise it when the same images would give other features: distances would be meaningless."""
+STAGE = 3
+"""Position among the feature maps of an encoder; the input is number 0."""
 QUANTILE = 0.95
 """Share of the validation images that are not called strangers."""
 _TINY = 1e-6
@@ -27,12 +32,12 @@ Floats: TypeAlias = NDArray[np.float64]
 
 
 def pooled_features(maps: Tensor | Sequence[Tensor]) -> Tensor:
-    """Spatial mean of all channels (B, F) of the feature maps (B, C, h, w) of an encoder.
+    """Spatial mean of all channels (B, F) of one of the feature maps (B, C, h, w) of an encoder.
 
-    The first map of several is the input itself and is left out.
+    Where there are fewer stages than usual, the deepest is taken.
     """
-    stages = [maps] if isinstance(maps, Tensor) else list(maps)[1:]
-    return torch.cat([stage.detach().float().mean(dim=(2, 3)) for stage in stages], dim=1)
+    stage = maps if isinstance(maps, Tensor) else maps[min(STAGE, len(maps) - 1)]
+    return stage.detach().float().mean(dim=(2, 3))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -109,7 +114,7 @@ def save_features(path: Path, training: Tensor, validation: Tensor) -> None:
         OSError: when the disk is full or the folder cannot be written.
     """
     features = {"training": training, "validation": validation}
-    write_tensors(path, features, {"format": "segconf features 1"})
+    write_tensors(path, features, {"format": FORMAT})
 
 
 def load_stranger_score(run: Path) -> StrangerScore | None:
@@ -118,7 +123,13 @@ def load_stranger_score(run: Path) -> StrangerScore | None:
     if not path.is_file():
         return None
     way_out = "Remove it to go on without a score for strangers."
-    tensors, _ = read_tensors(path, way_out=way_out)
+    tensors, metadata = read_tensors(path, way_out=way_out)
+    found = metadata.get("format", "no format")
+    if found != FORMAT:
+        raise CheckpointError(
+            f"{path}: {found}, but this version compares {FORMAT}, which describe images in "
+            f"another way. Train again to have a score for strangers. {way_out}"
+        )
     if tensors.keys() != {"training", "validation"}:
         raise CheckpointError(f"{path}: not a file of features. {way_out}")
     return StrangerScore.fit(tensors["training"], tensors["validation"])

@@ -141,9 +141,9 @@ class TrainingConfig(Section):
     """Epochs before predictions are remembered."""
     ranking_warmup: NaturalNumber = 0
     """Epochs before the ranking terms count."""
-    features: Literal["online", "sweep"] = "online"
-    """Training features for the score of strangers: from the passes that train, or from one more
-    pass of every new best weights, which knows strangers that look almost alike better."""
+    features: Literal["online", "sweep"] = "sweep"
+    """Features for the score of strangers: from one more pass of the best weights over all training
+    images at the end of the run, or, less able to tell strangers, from the passes that train."""
     average_decay: Share = 0.0
     """Decay of the moving average of the weights, evaluated beside the raw ones; 0 is off."""
     snapshots: NaturalNumber | None = None

@@ -1,7 +1,7 @@
 """How well a run tells other kinds of images from its own."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from segconf.data.cache import Progress
 from segconf.devices import resolve_device
-from segconf.evaluation.finding import BATCH, GridCases, masked_cases
+from segconf.evaluation.finding import masked_cases
 from segconf.evaluation.run import EvaluationOptions
 from segconf.files import write_text
 from segconf.inference.model import Model
@@ -26,7 +26,7 @@ _DEFINITIONS = {
     "auroc": "probability that a stranger scores higher than an own image; ties count half",
     "detection_error": "smallest mean of the share of own images refused and strangers accepted",
     "fpr95": "share of strangers accepted where nearest to 95% of the own images are",
-    FEATURES: "Mahalanobis distance of pooled encoder features from those of the training images",
+    FEATURES: "Mahalanobis distance of encoder features (means, 1/8 grid) from the training images",
     CONFIDENCE: "1 - mean confidence of the pixels",
 }
 
@@ -68,9 +68,13 @@ def evaluate_strangers(
         on_progress: called with what is done, how many images are, and how many there are.
     """
     run = RunFolder(run_path)
-    model = Model(run_path, device=resolve_device(options.device), batch_size=BATCH)
-    own = _own_scores(run, model, options, on_progress)
-    strangers = _folder_scores(model, folder, on_progress)
+    model = Model(run_path, device=resolve_device(options.device))
+    cases, _ = masked_cases(run, options.split, options.data)
+    others = [source.path for source in find_images([folder]).items]
+    # Both as `predict` reads them. The cache of a training decodes JPEGs at a reduced size, and a
+    # score that sees fine structure would tell the two ways of reading apart.
+    own = _scores_of(model, [case.image_path for case in cases], options.split, on_progress)
+    strangers = _scores_of(model, others, "strangers", on_progress)
     metrics = {name: detection_metrics(own[name], strangers[name]) for name in own}
     known = model.stranger_score
     flagged = None
@@ -102,30 +106,16 @@ def evaluate_strangers(
     return report
 
 
-def _own_scores(
-    run: RunFolder, model: Model, options: EvaluationOptions, on_progress: Progress | None
+def _scores_of(
+    model: Model, paths: Sequence[Path], label: str, on_progress: Progress | None
 ) -> dict[str, Floats]:
-    split = options.split
-    cases, root = masked_cases(run, split, options.data)
-    parts: list[dict[str, Floats]] = []
-    seen = 0
-    for images, _ in GridCases(cases, root, model.config, split, on_progress).batches():
-        parts.append(_scores(model, images))
-        seen += len(images)
-        if on_progress is not None:
-            on_progress(f"{split} images", seen, len(cases))
-    return _joined(parts)
-
-
-def _folder_scores(model: Model, folder: Path, on_progress: Progress | None) -> dict[str, Floats]:
-    sources = find_images([folder]).items
+    """Both scores (N,) of files; those of a volume are the means of its slices."""
     parts = []
-    for number, source in enumerate(sources, 1):
-        pixels = model.network_pixels(model.read(source.path))
-        slices = _scores(model, pixels)
+    for number, path in enumerate(paths, 1):
+        slices = _scores(model, model.network_pixels(model.read(path)))
         parts.append({name: values.mean(keepdims=True) for name, values in slices.items()})
         if on_progress is not None:
-            on_progress("strangers", number, len(sources))
+            on_progress(label, number, len(paths))
     return _joined(parts)
 
 

@@ -1,23 +1,31 @@
 """What the encoder sees in the images of a run, collected for the score of strangers.
 
-Validation features come from the validation pass of the weights that are kept. Training features
-come, with `online`, from the passes that train: they cost nothing, but BatchNorm is in training
-mode and the weights still move, and with averaged weights they are those of the raw ones. With
-`sweep` the kept weights look once more at the training images, in evaluation mode. Either way the
-threshold is fitted on validation features, which have none of these flaws.
+With `sweep` the best weights look once, after the last epoch and in evaluation mode, at all
+training images: also at the unlabeled ones that the method makes no use of, since no label is
+needed and many images tell better what is usual.
+
+With `online` the features come from the passes that train and from the validation pass of the
+weights that are kept. They cost nothing, but only images that the method trains on are among them,
+BatchNorm is in training mode, the weights still move, and with averaged weights they are those of
+the raw ones.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from segconf.data.datasets import Batch, TrainingStep
+from segconf.data.cache import Pixels
+from segconf.data.datasets import Normalization, TrainingStep
+from segconf.data.transforms import normalize
 from segconf.strangers import pooled_features
 from segconf.training.parallel import Ranks
 from segconf.training.steps import in_mode
+
+SWEEP_BATCH = 16
 
 
 @contextmanager
@@ -61,15 +69,6 @@ class FeatureBank:
                     self._keep(_cases(step), seen[-1])
                 seen.clear()
 
-    def sweep(self, batches: Iterable[Batch], model: nn.Module, device: torch.device) -> None:
-        """Replace all features by those of the present weights in evaluation mode."""
-        encoder = getattr(model, "encoder", None)
-        if encoder is None:
-            return
-        with in_mode(model, training=False), torch.no_grad():
-            for batch in batches:
-                self._keep(batch.cases, pooled_features(encoder(batch.images.to(device))).cpu())
-
     def gathered(self, rows: Tensor, ranks: Ranks) -> Tensor | None:
         """Features (N, F) of the images of all ranks, by row; None where nothing was seen.
 
@@ -83,6 +82,39 @@ class FeatureBank:
     def _keep(self, cases: Tensor, features: Tensor) -> None:
         for slot, row in zip(cases.tolist(), features, strict=False):
             self._rows[slot] = row
+
+
+def swept(
+    model: nn.Module,
+    images: Pixels,
+    normalization: Normalization,
+    ranks: Ranks,
+    on_batch: Callable[[int, int], None],
+) -> Tensor | None:
+    """Features (N, F) of images (N, H, W, C) in evaluation mode; None without an encoder.
+
+    Args:
+        model: the network, the same on every rank.
+        images: of all ranks; each one looks at its part.
+        normalization: what the encoder expects.
+        ranks: the processes that share the images.
+        on_batch: called on the first rank with how many images of it are done, and how many it has.
+    """
+    encoder = getattr(model, "encoder", None)
+    if encoder is None:
+        return None
+    rows = np.arange(len(images))[ranks.own(len(images))]
+    found: dict[int, Tensor] = {}
+    device = next(model.parameters()).device
+    with in_mode(model, training=False), torch.no_grad():
+        for start in range(0, len(rows), SWEEP_BATCH):
+            part = rows[start : start + SWEEP_BATCH]
+            inputs = normalize(images[part], mean=normalization.mean, std=normalization.std)
+            features = pooled_features(encoder(inputs.to(device))).cpu()  # (B, F)
+            found |= dict(zip(part.tolist(), features, strict=True))
+            if ranks.is_first:
+                on_batch(len(found), len(rows))
+    return in_order(found, ranks)
 
 
 def in_order(own: dict[int, Tensor], ranks: Ranks) -> Tensor | None:

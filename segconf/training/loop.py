@@ -4,6 +4,7 @@ import csv
 import math
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -28,7 +29,8 @@ from segconf.models import encoder_normalization
 from segconf.runs import RunFolder
 from segconf.snapshots import snapshot_epochs, snapshot_file, write_snapshot
 from segconf.strangers import save_features
-from segconf.training.features import FeatureBank, in_order, watching
+from segconf.tensors import read_tensors
+from segconf.training.features import FeatureBank, in_order, swept, watching
 from segconf.training.parallel import Ranks
 from segconf.training.state import TrainingState, save_state
 from segconf.training.steps import (
@@ -48,7 +50,7 @@ class TrainingListener:
     """What a display may want to know; every method can be overridden, none has to be."""
 
     def on_prepare(self, label: str, done: int, total: int) -> None:
-        """Called while images are decoded into the cache."""
+        """Called while images are decoded, and while their features are collected at the end."""
 
     def on_member(self, number: int, members: int) -> None:
         """Called before the run of every network of an ensemble, numbered from 0."""
@@ -133,21 +135,42 @@ class Loop:
             write_snapshot(file, kept.state_dict(), self.config.training.snapshot_precision)
         if state.best_epoch == epoch:
             if self.ranks.is_first:
+                # Features of other weights would give wrong distances.
+                self.run.features_file.unlink(missing_ok=True)
                 save_checkpoint(self.run.best_file, kept.state_dict(), self.config)
-            self._write_features(kept)
+            if self.config.training.features == "online":
+                self._write_online_features()
         save_state(state, self.run, self.ranks)
         if self.ranks.is_first:
             write_epochs(self.run.epochs_file, state.summaries)
 
-    def _write_features(self, kept: nn.Module) -> None:
+    def _write_online_features(self) -> None:
         """What the score of strangers needs, beside the weights it belongs to."""
-        if self.config.training.features == "sweep":
-            batches = training_batches(self.pixels, EVALUATION_BATCH, self.normalization)
-            self._bank.sweep(batches, kept, self.device)
         training = self._bank.gathered(torch.from_numpy(self.pixels.rows), self.ranks)
         validation = self._validation_features
         if self.ranks.is_first and training is not None and validation is not None:
             save_features(self.run.features_file, training, validation)
+
+    def finish(self, state: TrainingState) -> None:
+        """Give the network its best weights and, where asked for, keep what these see."""
+        if self.config.training.features != "sweep" or state.best_epoch is None:
+            return
+        if self.ranks.agree(self.run.features_file.is_file()):
+            return  # a finished run was continued and nothing was left to do
+        way_out = f"Continue with --resume {self.run.path}."
+        state.model.load_state_dict(read_tensors(self.run.best_file, way_out=way_out)[0])
+        parts = {"training": self.pixels.images, "validation": self.pixels.validation_images}
+        found = []
+        for name, images in parts.items():
+            report = partial(self.listener.on_prepare, f"features of {name} images")
+            found.append(swept(state.model, images, self.normalization, self.ranks, report))
+        training, validation = found
+        if not self.ranks.is_first or training is None or validation is None:
+            return
+        try:
+            save_features(self.run.features_file, training, validation)
+        except OSError as error:
+            raise TrainingError(self._cannot_write(error, state.epoch)) from error
 
     def _train(self, state: TrainingState, epoch: int) -> list[LossTerms]:
         config, ranks = self.config, self.ranks

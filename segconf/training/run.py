@@ -155,6 +155,7 @@ def _run_epochs(state: TrainingState, loop: Loop) -> TrainingResult:
     with open_events(loop.run.events, state.epoch, enabled=loop.ranks.is_first) as write_event:
         for _ in range(state.epoch, epochs):
             write_event(loop.run_epoch(state))
+    loop.finish(state)
     return TrainingResult(loop.run.path, state.best_epoch, tuple(state.summaries))
 
 

@@ -63,19 +63,21 @@ def expected_features(run, paths):
         pixels = (np.array(Image.open(path)) / 255 - MEAN) / STD
         with torch.no_grad():
             maps = model.encoder(torch.from_numpy(pixels.transpose(2, 0, 1)[None]).float())
-        rows.append(torch.cat([stage[0].flatten(1).mean(dim=1) for stage in maps[1:]]))
+        rows.append(maps[min(3, len(maps) - 1)][0].flatten(1).mean(dim=1))
     return torch.stack(rows)
 
 
 def test_validation_features_belong_to_the_saved_weights(folder_dataset, tmp_path):
     for decay in (0.0, 0.9):
         run = tmp_path / f"run{decay}"
-        train_seeing(folder_dataset, run, training__average_decay=decay)
+        train_seeing(
+            folder_dataset, run, training__average_decay=decay, training__features="online"
+        )
         stored = load_file(run / FEATURES)
         expected = expected_features(run, sorted((folder_dataset / "val/images").iterdir()))
         torch.testing.assert_close(stored["validation"], expected, rtol=1e-4, atol=1e-5)
         # Online features come from BatchNorm in training mode: of every image, but other values.
-        assert stored["training"].shape == (8, 9)
+        assert stored["training"].shape == (8, 5)
         swept = expected_features(run, sorted((folder_dataset / "images").iterdir()))
         assert not torch.allclose(stored["training"], swept, rtol=1e-2)
 
@@ -84,19 +86,51 @@ def test_features_are_the_same_after_an_interruption(folder_dataset, tmp_path):
     # One step per epoch: both unlabeled images and two of the six labeled ones. What an earlier
     # epoch saw of the others is not in a continued run, so it must not be in any.
     changes = {"data__labeled": 6, "training__learning_rate": 0.003}
+    changes["training__features"] = "online"
     result = train_seeing(folder_dataset, tmp_path / "whole", **changes)
     assert result.best_epoch > 1
     with pytest.raises(KeyboardInterrupt):
         train_seeing(folder_dataset, tmp_path / "run", listener=Interrupter(1, 1), **changes)
     train_seeing(folder_dataset, tmp_path / "run", resume=True, **changes)
     whole, run = (tmp_path / name / FEATURES for name in ("whole", "run"))
-    assert load_file(whole)["training"].shape == (4, 9)
+    assert load_file(whole)["training"].shape == (4, 5)
     assert whole.read_bytes() == run.read_bytes()
 
 
-def test_softmax_keeps_the_features_of_its_labeled_images(folder_dataset, tmp_path):
-    train_seeing(folder_dataset, tmp_path / "run", training__method="softmax")
-    assert load_file(tmp_path / "run" / FEATURES)["training"].shape == (4, 9)
+def test_softmax_sees_its_labeled_images_online(folder_dataset, tmp_path):
+    changes = {"training__method": "softmax", "training__features": "online"}
+    train_seeing(folder_dataset, tmp_path / "run", **changes)
+    assert load_file(tmp_path / "run" / FEATURES)["training"].shape == (4, 5)
+
+
+@pytest.mark.parametrize("method", ["softmax", "consistency"])
+def test_best_weights_look_at_all_training_images_at_the_end(folder_dataset, tmp_path, method):
+    changes = {"training__method": method, "training__learning_rate": 0.1}
+    run = tmp_path / "run"
+    # Averaged weights are kept, so those of the trained network are not the ones that count.
+    train_seeing(folder_dataset, run, **changes)
+    stored = load_file(run / FEATURES)
+    for name, folder in (("training", "images"), ("validation", "val/images")):
+        expected = expected_features(run, sorted((folder_dataset / folder).iterdir()))
+        torch.testing.assert_close(stored[name], expected, rtol=1e-4, atol=1e-5)
+    before = (run / FEATURES).read_bytes()
+    (run / FEATURES).unlink()  # as after an interruption of the sweep
+    train_seeing(folder_dataset, run, resume=True, **changes)
+    assert (run / FEATURES).read_bytes() == before
+
+
+def test_new_best_weights_take_the_features_of_older_ones_away(folder_dataset, tmp_path):
+    run = tmp_path / "run"
+    train_seeing(folder_dataset, run, training__epochs=1, training__learning_rate=0.003)
+    assert (run / FEATURES).is_file()
+    changes = {"training__epochs": 4, "training__learning_rate": 0.003}
+    with pytest.raises(KeyboardInterrupt):
+        train_seeing(folder_dataset, run, resume=True, listener=Interrupter(3, 1), **changes)
+    assert not (run / FEATURES).exists()
+    train_seeing(folder_dataset, run, resume=True, **changes)
+    expected = expected_features(run, sorted((folder_dataset / "images").iterdir()))
+    stored = load_file(run / FEATURES)["training"]
+    torch.testing.assert_close(stored, expected, rtol=1e-4, atol=1e-5)
 
 
 def one_rank(rank, port, dataset, out):
@@ -138,7 +172,7 @@ def encoded(network, folder):
         pixels = (np.array(Image.open(path)) / 255 - MEAN) / STD
         with torch.no_grad():
             maps = network.encoder(torch.from_numpy(pixels.transpose(2, 0, 1)[None]).float())
-        rows.append(torch.cat([stage[0].flatten(1).mean(dim=1) for stage in maps[1:]]))
+        rows.append(maps[min(3, len(maps) - 1)][0].flatten(1).mean(dim=1))
     return torch.stack(rows)
 
 
@@ -205,8 +239,33 @@ def test_evaluate_reports_strangers(run, tmp_path):
     }
 
 
+def test_own_images_and_strangers_are_read_alike(tmp_path):
+    # The strangers are copies of the own images: JPEGs of fine noise, which a decoder that reduces
+    # them on the way renders otherwise.
+    folder, network = untrained_run(tmp_path, training=12, validation=12, test=6)
+    root = tmp_path / "discs"
+    features = [encoded(network.eval(), root / part) for part in ("images", "val/images")]
+    save_features(folder.features_file, *features)
+    generator = np.random.default_rng(0)
+    copies = tmp_path / "copies"
+    copies.mkdir()
+    for path in sorted((root / "test/images").iterdir()):
+        noise = generator.integers(0, 256, (128, 128, 3), dtype=np.uint8)
+        Image.fromarray(noise).save(path.with_suffix(".jpg"))
+        Image.fromarray(np.zeros((128, 128), np.uint8)).save(root / "test/masks" / path.name)
+        path.unlink()
+        copy = path.with_suffix(".jpg")
+        (copies / copy.name).write_bytes(copy.read_bytes())
+    command("evaluate", folder.path, "--ood", copies, "--device", "cpu")
+    metrics = json.loads((folder.path / "evaluation/test/ood.json").read_text())["metrics"]
+    assert {name: values["auroc"] for name, values in metrics.items()} == {
+        "features": 0.5,
+        "confidence": 0.5,
+    }
+
+
 def test_features_file_is_small_and_plain(folder_dataset, tmp_path):
     train_seeing(folder_dataset, tmp_path / "run", training__epochs=1)
     with safe_open(tmp_path / "run" / FEATURES, framework="pt") as file:
         assert set(file.keys()) == {"training", "validation"}
-        assert file.metadata() == {"format": "segconf features 1"}
+        assert file.metadata() == {"format": "segconf features 2"}

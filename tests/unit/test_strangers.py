@@ -3,10 +3,14 @@
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import save_file
 from sklearn.covariance import ledoit_wolf
 
+from segconf.config import ModelConfig
 from segconf.errors import CheckpointError
+from segconf.models import build_model
 from segconf.strangers import (
+    STAGE,
     StrangerScore,
     load_stranger_score,
     pooled_features,
@@ -15,14 +19,38 @@ from segconf.strangers import (
 )
 
 
-def test_features_are_the_means_of_all_stages_but_the_input():
-    maps = [
-        torch.full((1, 3, 4, 4), 9.0),
-        torch.tensor([[[[1.0, 3.0]], [[0.0, 8.0]]]]),
-        torch.tensor([[[[5.0]]]]),
-    ]
-    assert pooled_features(maps).tolist() == [[2.0, 4.0, 5.0]]
-    assert pooled_features(maps[1]).tolist() == [[2.0, 4.0]]
+def test_features_are_the_means_of_the_third_stage_or_of_the_deepest():
+    maps = [torch.full((1, 2, 1, 1), float(number)) for number in range(6)]
+    maps[3] = torch.tensor([[[[1.0, 3.0]], [[0.0, 8.0]]]])
+    assert pooled_features(maps).tolist() == [[2.0, 4.0]]
+    assert pooled_features(maps[:3]).tolist() == [[2.0, 2.0]]
+    assert pooled_features(maps[3]).tolist() == [[2.0, 4.0]]
+
+
+def test_features_of_a_unet_encoder_are_those_at_an_eighth_of_the_grid():
+    network = build_model(ModelConfig(encoder="resnet18", encoder_weights="none"))
+    with torch.no_grad():
+        maps = network.eval().encoder(torch.zeros(1, 3, 64, 96))
+    assert maps[STAGE].shape[2:] == (8, 12)
+
+
+def test_stranger_between_the_training_images_is_far():
+    # Both features of the stranger are usual; together they are not: it lies across the line that
+    # the training images follow, and nearer to their mean than most of them.
+    generator = np.random.default_rng(4)
+    along = generator.normal(size=(2, 100, 1))
+    images = torch.from_numpy(along + 0.05 * generator.normal(size=(2, 100, 2)))
+    score = StrangerScore.fit(images[0], images[1])
+    across, usual = score(torch.tensor([[0.4, -0.4], [1.5, 1.5]]))
+    assert across > score.threshold > usual
+
+
+def test_features_of_another_version_are_refused(tmp_path):
+    features = {"training": torch.randn(9, 4), "validation": torch.randn(5, 4)}
+    for metadata in ({"format": "segconf features 1"}, {"other": "text"}):
+        save_file(features, tmp_path / "features.safetensors", metadata=metadata)
+        with pytest.raises(CheckpointError, match=r"another way. Train again.*Remove it to go on"):
+            load_stranger_score(tmp_path)
 
 
 @pytest.mark.parametrize(("count", "size"), [(60, 5), (12, 30)])
