@@ -77,7 +77,17 @@ class StrangerScore:
         return cls(mean, whitening, threshold, float((scores > threshold).mean()), len(scores))
 
     def __call__(self, features: Tensor) -> Floats:
-        """Distances (B,) of images by their features (B, F)."""
+        """Distances (B,) of images by their features (B, F).
+
+        Raises:
+            CheckpointError: when the features are those of another network.
+        """
+        if features.shape[1] != len(self.mean):
+            raise CheckpointError(
+                f"{FILE_NAME}: has {len(self.mean)} features of an image, but the network beside "
+                f"it sees {features.shape[1]}, so it belongs to other weights. Put back the "
+                "weights of the run, or remove it to go on without a score for strangers."
+            )
         return _distances(features.double().cpu().numpy(), self.mean, self.whitening)
 
 

@@ -112,3 +112,10 @@ def test_file_round_trip_and_damage(tmp_path):
     (tmp_path / "features.safetensors").write_bytes(b"nothing")
     with pytest.raises(CheckpointError, match=r"not a readable safetensors file.*without a score"):
         load_stranger_score(tmp_path)
+
+
+def test_features_of_another_network_are_refused():
+    generator = torch.Generator().manual_seed(0)
+    score = StrangerScore.fit(*(torch.randn(9, 4, generator=generator) for _ in range(2)))
+    with pytest.raises(CheckpointError, match=r"has 4 features .* sees 5.*other weights.*remove"):
+        score(torch.zeros(2, 5))
