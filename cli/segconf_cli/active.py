@@ -118,13 +118,13 @@ def _show(points: Sequence[Point], out: Path) -> None:
     for metric in METRICS:
         own = [mean for mean in found if mean.metric == metric]
         table = Table(title=f"test {heading(metric)}", title_justify="left", box=SIMPLE_HEAD)
-        table.add_column("labels")
-        counts = sorted({mean.labels for mean in own})
-        for count in counts:
-            table.add_column(str(count), justify="right", no_wrap=True)
-        for strategy in dict.fromkeys(mean.strategy for mean in own):
-            by_count = {mean.labels: mean for mean in own if mean.strategy == strategy}
-            table.add_row(strategy, *(by_count[count].cell() for count in counts))
+        table.add_column("labels", justify="right")
+        strategies = tuple(dict.fromkeys(mean.strategy for mean in own))
+        for strategy in strategies:
+            table.add_column(strategy, justify="right")
+        cells = {(mean.labels, mean.strategy): mean.cell() for mean in own}
+        for count in sorted({mean.labels for mean in own}):
+            table.add_row(str(count), *(cells[count, strategy] for strategy in strategies))
         results().print(table)
     results().print("± is the standard deviation over seeds.", style="dim", highlight=False)
     results().print(

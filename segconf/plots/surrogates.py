@@ -43,6 +43,6 @@ def surrogate_curves(runs: Mapping[str, Mapping[str, Curve]], out: Path) -> None
                 epochs = [point[0] for point in curve]
                 values = [SCALE * point[column] for point in curve]
                 axes.plot(epochs, values, color=color, marker=marker, ms=5, lw=1.2, label=name)
-    panels[0, 0].legend(fontsize=8)
+    panels[0, 0].legend(loc="upper right", fontsize=8)
     with replacing(out) as temporary:
         figure.savefig(temporary, format=out.suffix.removeprefix("."), dpi=110)

@@ -71,7 +71,7 @@ def _draw_terms(axes: Axes, rows: list[dict[str, str]]) -> None:
         if any(math.isfinite(value) for value in values):
             axes.plot(epochs, values, line, color=color, label=name, marker=_marker(rows), ms=3)
     if axes.lines:
-        axes.legend()
+        axes.legend(loc="upper right")
 
 
 def _draw_metric(axes: Axes, rows: list[dict[str, str]], metric: _Metric) -> None:
@@ -85,7 +85,7 @@ def _draw_metric(axes: Axes, rows: list[dict[str, str]], metric: _Metric) -> Non
             scaled = [metric.scale * value for value in values]
             axes.plot(epochs, scaled, line, color=color, label=label, marker=_marker(rows), ms=3)
     if len(axes.lines) > 1:
-        axes.legend()
+        axes.legend(loc="upper right")
 
 
 def _curve(rows: list[dict[str, str]], column: str) -> tuple[list[int], list[float]]:

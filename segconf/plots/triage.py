@@ -84,7 +84,7 @@ def stranger_plot(
         axes.set_xlabel("score: high = unlike the training images")
         axes.set_ylabel("share of images")
         axes.yaxis.set_major_formatter(PercentFormatter(1))
-        axes.legend(fontsize=8, frameon=False)
+        axes.legend(loc="upper right", fontsize=8, frameon=False)
         axes.spines[["top", "right"]].set_visible(False)
     with replacing(path) as temporary:
         figure.savefig(temporary, format="png", dpi=150)

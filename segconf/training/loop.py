@@ -1,5 +1,6 @@
 """The epochs of a run: train, validate, write."""
 
+import copy
 import csv
 import math
 import time
@@ -152,18 +153,19 @@ class Loop:
             save_features(self.run.features_file, training, validation)
 
     def finish(self, state: TrainingState) -> None:
-        """Give the network its best weights and, where asked for, keep what these see."""
+        """Keep what the best weights see, where it was asked for."""
         if self.config.training.features != "sweep" or state.best_epoch is None:
             return
         if self.ranks.agree(self.run.features_file.is_file()):
             return  # a finished run was continued and nothing was left to do
         way_out = f"Continue with --resume {self.run.path}."
-        state.model.load_state_dict(read_tensors(self.run.best_file, way_out=way_out)[0])
+        best = copy.deepcopy(state.model)
+        best.load_state_dict(read_tensors(self.run.best_file, way_out=way_out)[0])
         parts = {"training": self.pixels.images, "validation": self.pixels.validation_images}
         found = []
         for name, images in parts.items():
             report = partial(self.listener.on_prepare, f"features of {name} images")
-            found.append(swept(state.model, images, self.normalization, self.ranks, report))
+            found.append(swept(best, images, self.normalization, self.ranks, report))
         training, validation = found
         if not self.ranks.is_first or training is None or validation is None:
             return

@@ -187,7 +187,9 @@ def test_a_simulation_by_hand(segconf, demo, tmp_path):
     code, out, err = segconf(*arguments, "--strategies", "random, random", "--seeds", 2)
     assert code == 0
     assert "seed 1, random, round 1: 4 labels" in err
-    assert [line.split()[0] for line in out.splitlines() if "±" in line][:2] == ["random", "random"]
+    lines = [line.split() for line in out.splitlines()]
+    assert lines.count(["labels", "random"]) == 2
+    assert [line[0] for line in lines if line[1:] and "±" in line][:4] == ["2", "4", "2", "4"]
     with (tmp_path / "active/active.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert [(row["seed"], row["labels"]) for row in rows] == [
