@@ -12,10 +12,8 @@ from torch import Tensor
 
 Array: TypeAlias = Tensor | NDArray[Any]
 
-# Small enough for the memory bound, large enough to hide the cost of calling an operation. To check
-# values takes no memory, or little.
-CHECKED_VALUES = 1 << 20
-COUNTED_VALUES = 1 << 18
+# Small enough for the memory bound, large enough to hide the cost of calling an operation.
+PIECE_VALUES = 1 << 20
 
 
 def check_shapes(scores: Array, labels: Array, num_classes: int) -> None:
@@ -40,11 +38,11 @@ class Piece:
     pixels: slice
 
 
-def pieces(shape: Sequence[int], values: int) -> list[Piece]:
-    """Cut a batch (B, K, ...) into pieces of at most this many values, but at least a pixel."""
+def pieces(shape: Sequence[int]) -> list[Piece]:
+    """Cut a batch (B, K, ...) into pieces of about the same number of values."""
     batch, num_classes, *space = shape
     pixels = math.prod(space)
-    step = max(values // num_classes, 1)
+    step = max(PIECE_VALUES // num_classes, 1)
     images = max(step // max(pixels, 1), 1)
     return [
         Piece(slice(first, first + images), slice(start, start + step))

@@ -29,7 +29,7 @@ from segconf.metrics.curves import (
 )
 from segconf.metrics.exact import FixedPointSum
 from segconf.metrics.overlap import mean_iou
-from segconf.metrics.parallel import for_each
+from segconf.metrics.parallel import one_thread
 from segconf.metrics.ranking import Groups, RankingHistogram
 from segconf.metrics.selective import closed_form_optimal_aurc, optimal_aurc, ranking_metrics
 from segconf.metrics.summary import ImageSummary, coarse_bin, confidence_of
@@ -233,19 +233,16 @@ class ConfidenceMetrics:
         terms_of: Callable[[Tensor, Tensor], PixelTerms],
     ) -> None:
         """Check all pieces of a batch, then count all of them."""
-
-        def check_piece(piece: inputs.Piece) -> None:
-            pixels = inputs.cut(scores, labels, piece, self.ignore_index)
-            if pixels is not None:
-                check(pixels[0])
-
-        def count_piece(piece: inputs.Piece) -> None:
-            pixels = inputs.cut(scores, labels, piece, self.ignore_index)
-            if pixels is not None:
-                self._add(terms_of(*pixels))
-
-        for_each(check_piece, inputs.pieces(scores.shape, inputs.CHECKED_VALUES))
-        for_each(count_piece, inputs.pieces(scores.shape, inputs.COUNTED_VALUES))
+        pieces = inputs.pieces(scores.shape)
+        with one_thread():
+            for piece in pieces:
+                pixels = inputs.cut(scores, labels, piece, self.ignore_index)
+                if pixels is not None:
+                    check(pixels[0])
+            for piece in pieces:
+                pixels = inputs.cut(scores, labels, piece, self.ignore_index)
+                if pixels is not None:
+                    self._add(terms_of(*pixels))
 
     def _add(self, terms: PixelTerms) -> None:
         size = self.num_classes
