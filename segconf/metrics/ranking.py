@@ -8,7 +8,6 @@ What a bin leaves out is summed over neighbouring bins, so that the sum over pix
 function of the value, such as the confidence, is as good as from the values themselves.
 """
 
-import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -63,7 +62,6 @@ class RankingHistogram:
         # Bins that are cut by a border, for right and for wrong pixels, and where: (2 E,)
         self._cut = np.append(bits >> _SHIFT, (bits >> _SHIFT) + _BINS)
         self._cut_at = np.append(bits, bits)
-        self._lock = threading.RLock()
         # Float32 bit patterns whose sign bit says "wrong", until there are too many of them.
         self._patterns: list[NDArray[np.int32]] = []
         self._kept = 0
@@ -73,18 +71,17 @@ class RankingHistogram:
         self.excess = FixedPointSum()
 
     def add(self, value: Tensor, wrong: Tensor) -> None:
-        """Count N pixels; several threads may do so at the same time.
+        """Count N pixels.
 
         Args:
             value: (N,) float32, not negative; infinity is allowed.
             wrong: (N,) boolean, or 0 and 1.
         """
         bits, misses = value.contiguous().numpy().view(np.int32), wrong.int().numpy()
-        with self._lock:
-            keep = self._counts is None and self._kept + len(bits) <= EXACT_PIXELS
-            if keep:
-                self._keep(bits | (misses << 31))
-        if not keep:
+        if self._counts is None and self._kept + len(bits) <= EXACT_PIXELS:
+            self._patterns.append(bits | (misses << 31))
+            self._kept += len(bits)
+        else:
             self._count(bits, misses)
 
     def merge(self, other: "RankingHistogram") -> None:
@@ -155,17 +152,14 @@ class RankingHistogram:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Replace the state."""
         self._patterns, self._kept = [], 0
-        self._keep(state["patterns"].numpy().copy())
+        self._patterns.append(state["patterns"].numpy().copy())
+        self._kept += len(self._patterns[-1])
         self._counts, self._counted = None, 0
         self._offsets = state["offsets"].numpy().copy()
         self.excess = FixedPointSum(*state["excess"])
         if "bins" in state:
             counts = state["counts"].numpy()
             self._binned(int(counts.sum()))[:, state["bins"].numpy()] = counts
-
-    def _keep(self, patterns: NDArray[np.int32]) -> None:
-        self._patterns.append(patterns)
-        self._kept += len(patterns)
 
     def _binned(self, more: int) -> NDArray[np.signedinteger]:
         """The bins, with room for more pixels; what was kept so far moves into them."""
@@ -186,19 +180,15 @@ class RankingHistogram:
             self._count(part & _INT32_MAX, (part >> 31) & 1)
 
     def _count(self, bits: NDArray[np.int32], wrong: NDArray[np.int32]) -> None:
-        excess = FixedPointSum()
         if bits.max(initial=0) > _HIGHEST:
-            excess = _excess(bits, wrong)
+            self.excess.merge(_excess(bits, wrong))
             bits = np.minimum(bits, _HIGHEST)
         bits = np.maximum(bits, _LOWEST) - _LOWEST  # (N,)
         index = (bits >> _SHIFT) + wrong * _BINS  # (N,)
-        with self._lock:
-            self._count_bins(bits, index)
+        self._count_bins(bits, index)
         span = torch.from_numpy(index >> _SPAN_SHIFT).long()
         offset = torch.from_numpy(bits & _OFFSET).long()
-        with self._lock:
-            torch.from_numpy(self._offsets).view(-1).scatter_add_(0, span, offset)
-            self.excess.merge(excess)
+        torch.from_numpy(self._offsets).view(-1).scatter_add_(0, span, offset)
 
     def _count_bins(self, bits: NDArray[np.int32], index: NDArray[np.int32]) -> None:
         counts = self._binned(len(index)).reshape(-1)

@@ -1,7 +1,6 @@
 """Judge masks and confidence maps of any number of pixels in one pass and constant memory."""
 
 import math
-import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -29,7 +28,6 @@ from segconf.metrics.curves import (
 )
 from segconf.metrics.exact import FixedPointSum
 from segconf.metrics.overlap import mean_iou
-from segconf.metrics.parallel import one_thread
 from segconf.metrics.ranking import Groups, RankingHistogram
 from segconf.metrics.selective import closed_form_optimal_aurc, optimal_aurc, ranking_metrics
 from segconf.metrics.summary import ImageSummary, coarse_bin, confidence_of
@@ -39,6 +37,7 @@ from segconf.metrics.terms import (
     terms_from_logits,
     terms_from_probabilities,
 )
+from segconf.metrics.threads import one_thread
 
 Protocol: TypeAlias = Literal["strict", "paper"]
 
@@ -63,7 +62,6 @@ class ConfidenceMetrics:
             raise ValueError(f"ignore_index {ignore_index} is one of the {num_classes} classes")
         self.num_classes = num_classes
         self.ignore_index = ignore_index
-        self._lock = threading.Lock()
         self._confusion = np.zeros((num_classes, num_classes), np.int64)
         self._ranking = RankingHistogram(ece_edges(num_classes))
         # Of more than two classes; for two, NLL and Brier score follow from the ranking.
@@ -251,11 +249,10 @@ class ConfidenceMetrics:
             # Log-odds start at -log(K - 1); shifted, they are not negative, nor minus zero.
             value = (value + math.log(size - 1)).clamp_min_(0).abs_()
         self._ranking.add(value.float(), terms.wrong)
-        with self._lock:
-            self._confusion += terms.confusion.numpy()
-            if terms.scores is not None:
-                self._nll.merge(FixedPointSum.of(terms.scores.nll))
-                self._brier.merge(FixedPointSum.of(terms.scores.brier))
+        self._confusion += terms.confusion.numpy()
+        if terms.scores is not None:
+            self._nll.merge(FixedPointSum.of(terms.scores.nll))
+            self._brier.merge(FixedPointSum.of(terms.scores.brier))
 
     def _sums(self) -> ConfidenceSums:
         """Sums over all pixels; NLL and Brier score of all classes."""

@@ -1,4 +1,4 @@
-"""Count on one core: pieces of this size gain nothing from more."""
+"""How many threads count."""
 
 import threading
 from collections.abc import Iterator
@@ -13,8 +13,9 @@ _LOCK = threading.Lock()
 def one_thread() -> Iterator[None]:
     """Borrow the number of threads of torch, set it to one, and give it back.
 
-    Threads that share a piece wait for each other after every operation, and those that count
-    pieces of their own share one table: both were measured to be slower than a single thread.
+    Threads that share a piece wait for each other after every operation, and threads with pieces of
+    their own wait for the one table of counts: both are slower than one thread. Only one caller at
+    a time gets here, since the number is that of the whole process.
     """
     with _LOCK:
         threads = torch.get_num_threads()
