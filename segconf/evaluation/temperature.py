@@ -126,8 +126,18 @@ class WrittenBatches:
             return
         count = 0
         for logits, labels in self._batches():
-            np.save(self._file, logits.numpy())
-            np.save(self._file, labels.numpy())
+            self._write(logits, labels)
             count += 1
             yield logits, labels
         self._count = count
+
+    def _write(self, *tensors: Tensor) -> None:
+        try:
+            for tensor in tensors:
+                np.save(self._file, tensor.numpy())
+        except OSError as error:
+            raise DataError(
+                f"{tempfile.gettempdir()}: the network's output cannot be written "
+                f"({error.strerror or error}). Free some space there, or name another folder with "
+                "TMPDIR."
+            ) from error

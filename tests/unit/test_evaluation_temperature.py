@@ -127,3 +127,15 @@ def test_written_batches_are_made_once_and_stay_the_same():
     assert made == [4, 1]
     with pytest.raises(ValueError, match="closed"):
         next(written())
+
+
+def test_a_full_temporary_folder_is_named(monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(np, "save", full)
+    with (
+        WrittenBatches(in_batches(*calibrated(2, images=1, side=4))) as written,
+        pytest.raises(DataError, match=r"No space left on device.*TMPDIR"),
+    ):
+        list(written())
