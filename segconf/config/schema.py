@@ -136,6 +136,8 @@ class TrainingConfig(Section):
     learning_rate: Annotated[Number, Field(gt=0, allow_inf_nan=False)] = 1e-4
     seed: NaturalNumber = 0
     history: Literal["online", "sweep"] = "online"
+    history_storage: Literal["memory", "disk"] = "memory"
+    """Where the history is kept between checkpoints: `disk` is for one larger than the memory."""
     plain_pass: Literal["train", "eval"] = "train"  # noqa: S105 - a pass of the network
     history_start: NaturalNumber = 0
     """Epochs before predictions are remembered."""

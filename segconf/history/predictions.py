@@ -1,6 +1,8 @@
 """The history of predictions: agreements between successive epochs and with the mask, per pixel."""
 
+import math
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
@@ -60,8 +62,14 @@ class PredictionHistory:
         self._slot[list(self.labeled)] = np.arange(len(self.labeled))
         self._records = np.zeros(images, np.int64)  # (N,) epochs in which the image was recorded
         self._last_epoch = np.full(images, -1)  # (N,)
-        self._arrays = {
-            name: zeros(shape, dtype, scratch) for name, (shape, dtype) in self._layout().items()
+        self.scratch = scratch
+
+    @cached_property
+    def _arrays(self) -> dict[str, NDArray[Any]]:
+        """Working arrays, made when they are first needed."""
+        return {
+            name: zeros(shape, dtype, self.scratch)
+            for name, (shape, dtype) in self._layout().items()
         }
 
     def _layout(self) -> dict[str, tuple[tuple[int, ...], DTypeLike]]:
@@ -83,7 +91,9 @@ class PredictionHistory:
     @property
     def nbytes(self) -> int:
         """Size of the working arrays, and of one committed generation on the disk."""
-        return sum(array.nbytes for array in self._arrays.values())
+        return sum(
+            math.prod(shape) * np.dtype(dtype).itemsize for shape, dtype in self._layout().values()
+        )
 
     def record(
         self, cases: Tensor, predictions: Tensor, *, epoch: int, masks: Tensor | None = None

@@ -51,42 +51,43 @@ def pieces(shape: Sequence[int]) -> list[Piece]:
     ]
 
 
-def cut(
-    scores: Array, labels: Array, piece: Piece, ignore_index: int
-) -> tuple[Tensor, Tensor] | None:
-    """The pixels of a piece, without the ignored ones; none if nothing is left.
+def cut(scores: Array, labels: Array, piece: Piece) -> tuple[Tensor, Tensor]:
+    """The pixels of a piece.
 
     Args:
         scores: (B, K, ...) floating point.
         labels: (B, ...) integers.
         piece: which pixels.
-        ignore_index: label of the pixels to leave out.
 
     Returns:
-        (K, ...) scores in float32 or float64 and (...) labels in int64, both with the same shape
-        after the classes; contiguous only by chance.
-
-    Raises:
-        ValueError: a label is neither a class nor the one to ignore.
+        (K, b, p) scores in float32 or float64 and (b, p) labels in int64; contiguous only by
+        chance.
     """
     some, truth = scores[piece.images], labels[piece.images]
     some = some.reshape(*some.shape[:2], math.prod(some.shape[2:]))[:, :, piece.pixels]
     truth = truth.reshape(len(truth), math.prod(truth.shape[1:]))[:, piece.pixels]
-    values, classes = _float_tensor(some).movedim(1, 0), _integer_tensor(truth)  # (K, b, p), (b, p)
-    num_classes = len(values)
-    if not _all_classes(classes, num_classes):
-        keep = classes != ignore_index
-        values, classes = values[:, keep], classes[keep]  # (K, n), (n,)
-        if not _all_classes(classes, num_classes):
-            low, high = (int(value) for value in classes.aminmax())
-            raise ValueError(
-                f"labels range from {low} to {high}; expected 0 to {num_classes - 1}, "
-                f"or {ignore_index} for pixels to ignore"
-            )
-    return (values, classes) if classes.numel() else None
+    return _float_tensor(some).movedim(1, 0), _integer_tensor(truth)
 
 
-def _all_classes(labels: Tensor, num_classes: int) -> bool:
+def without_ignored(scores: Tensor, labels: Tensor, ignore_index: int) -> tuple[Tensor, Tensor]:
+    """(K, n) scores and (n,) labels of the pixels that count, of a piece with others among them.
+
+    Raises:
+        ValueError: a label is neither a class nor the one to ignore.
+    """
+    keep = labels != ignore_index
+    scores, labels = scores[:, keep], labels[keep]
+    if not all_classes(labels, len(scores)):
+        low, high = (int(value) for value in labels.aminmax())
+        raise ValueError(
+            f"labels range from {low} to {high}; expected 0 to {len(scores) - 1}, "
+            f"or {ignore_index} for pixels to ignore"
+        )
+    return scores, labels
+
+
+def all_classes(labels: Tensor, num_classes: int) -> bool:
+    """Whether every label is a class."""
     if labels.numel() == 0:
         return True
     low, high = labels.aminmax()

@@ -58,10 +58,12 @@ class RankingHistogram:
 
     def __init__(self, borders: NDArray[np.float32]) -> None:
         bits = borders.view(np.int32)
-        bits = bits[(bits > _LOWEST) & (bits < _HIGHEST)] - _LOWEST  # (E,)
+        bits = np.sort(bits[(bits > _LOWEST) & (bits < _HIGHEST)]) - _LOWEST  # (E,)
         # Bins that are cut by a border, for right and for wrong pixels, and where: (2 E,)
         self._cut = np.append(bits >> _SHIFT, (bits >> _SHIFT) + _BINS)
         self._cut_at = np.append(bits, bits)
+        self._span_is_cut = torch.zeros(2 * _SPANS, dtype=torch.bool)
+        self._span_is_cut[self._cut >> _SPAN_SHIFT] = True
         # Float32 bit patterns whose sign bit says "wrong", until there are too many of them.
         self._patterns: list[NDArray[np.int32]] = []
         self._kept = 0
@@ -183,24 +185,27 @@ class RankingHistogram:
         if bits.max(initial=0) > _HIGHEST:
             self.excess.merge(_excess(bits, wrong))
             bits = np.minimum(bits, _HIGHEST)
-        bits = np.maximum(bits, _LOWEST) - _LOWEST  # (N,)
-        index = (bits >> _SHIFT) + wrong * _BINS  # (N,)
-        self._count_bins(bits, index)
-        span = torch.from_numpy(index >> _SPAN_SHIFT).long()
-        offset = torch.from_numpy(bits & _OFFSET).long()
-        torch.from_numpy(self._offsets).view(-1).scatter_add_(0, span, offset)
+        bits = np.maximum(bits, _LOWEST)  # (N,)
+        bits -= _LOWEST
+        index = wrong * _BINS  # (N,)
+        index += bits >> _SHIFT
+        bins = torch.from_numpy(index).long()
+        table = torch.from_numpy(self._binned(len(index))).view(-1)
+        table.scatter_add_(0, bins, table.new_ones(len(index)))
+        span = bins >> _SPAN_SHIFT
+        offsets = torch.zeros(2 * _SPANS, dtype=torch.int32)
+        offsets.scatter_add_(0, span, torch.from_numpy(bits & _OFFSET))
+        self._offsets += offsets.view(2, -1).numpy()
+        near = np.flatnonzero(self._span_is_cut.index_select(0, span).numpy())
+        self._move_above(bits[near], index[near])
 
-    def _count_bins(self, bits: NDArray[np.int32], index: NDArray[np.int32]) -> None:
-        counts = self._binned(len(index)).reshape(-1)
-        before = counts[self._cut]
-        table = torch.from_numpy(counts)
-        table.scatter_add_(0, torch.from_numpy(index).long(), table.new_ones(len(index)))
-        for border in np.flatnonzero(counts[self._cut] != before):
-            # A few pixels in a million are in such a bin; those above the border go on.
-            cut = self._cut[border]
-            above = np.count_nonzero(bits[index == cut] > self._cut_at[border])
-            counts[cut] -= above
-            counts[cut + 1] += above
+    def _move_above(self, bits: NDArray[np.int32], index: NDArray[np.int32]) -> None:
+        """Move what is above a border from the bin that it cuts to the next one."""
+        border = np.minimum(np.searchsorted(self._cut, index), len(self._cut) - 1)
+        moved = index[(self._cut[border] == index) & (bits > self._cut_at[border])]
+        counts = self._binned(0).reshape(-1)
+        np.subtract.at(counts, moved, 1)
+        np.add.at(counts, moved + 1, 1)
 
     def _entries(self) -> Iterator[Groups]:
         """Blocks by descending value, in which a value can occur repeatedly."""

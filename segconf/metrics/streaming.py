@@ -233,14 +233,22 @@ class ConfidenceMetrics:
         """Check all pieces of a batch, then count all of them."""
         pieces = inputs.pieces(scores.shape)
         with one_thread():
-            for piece in pieces:
-                pixels = inputs.cut(scores, labels, piece, self.ignore_index)
-                if pixels is not None:
-                    check(pixels[0])
-            for piece in pieces:
-                pixels = inputs.cut(scores, labels, piece, self.ignore_index)
-                if pixels is not None:
+            whole = [self._check(*inputs.cut(scores, labels, piece), check) for piece in pieces]
+            for piece, nothing_ignored in zip(pieces, whole, strict=True):
+                pixels = inputs.cut(scores, labels, piece)
+                if not nothing_ignored:
+                    pixels = inputs.without_ignored(*pixels, self.ignore_index)
+                if pixels[1].numel():
                     self._add(terms_of(*pixels))
+
+    def _check(self, scores: Tensor, labels: Tensor, check: Callable[[Tensor], None]) -> bool:
+        """Refuse a piece that cannot be counted; whether all of its pixels count."""
+        nothing_ignored = inputs.all_classes(labels, self.num_classes)
+        if not nothing_ignored:
+            scores, labels = inputs.without_ignored(scores, labels, self.ignore_index)
+        if labels.numel():
+            check(scores)
+        return nothing_ignored
 
     def _add(self, terms: PixelTerms) -> None:
         size = self.num_classes

@@ -5,7 +5,7 @@ from segconf.errors import TrainingError
 from segconf.runs import RunData, RunFolder
 from segconf.snapshots import snapshot_epochs
 
-FREE = {"training.device", "training.workers"}
+FREE = {"training.device", "training.history_storage", "training.workers"}
 """Settings that do not change the outcome."""
 
 

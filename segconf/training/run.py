@@ -33,7 +33,7 @@ from segconf.training.loop import Loop, TrainingListener
 from segconf.training.parallel import Ranks, joined
 from segconf.training.resuming import check_same_run
 from segconf.training.seeding import seed_everything
-from segconf.training.state import TrainingState, restore_state
+from segconf.training.state import TrainingState, history_folder, restore_state
 from segconf.training.summary import EpochSummary, write_epochs
 
 SPARE_BYTES = 50_000_000
@@ -118,7 +118,8 @@ def _train_run(config: ExperimentConfig, job: _Job, *, resume: bool) -> Training
         ranks.own(len(split.labeled) + len(split.unlabeled)),
         use_unlabeled=config.training.uses_unlabeled,
     )
-    state = _initial_state(config, ranks.synchronized(model), pixels, generator)
+    state = _initial_state(config, ranks.synchronized(model), generator)
+    state.history = _empty_history(config, pixels, history_folder(run, ranks))
     if resume:
         ranks.on_first(lambda: run.extend(config))
         restore_state(state, run, ranks, epochs=config.training.epochs)
@@ -186,24 +187,30 @@ def _find(
 
 
 def _initial_state(
-    config: ExperimentConfig, model: nn.Module, pixels: TrainingPixels, generator: torch.Generator
+    config: ExperimentConfig, model: nn.Module, generator: torch.Generator
 ) -> TrainingState:
     training = config.training
-    history = None
-    if training.uses_history:
-        history = PredictionHistory(
-            len(pixels.rows),
-            config.data.size,
-            labeled=np.searchsorted(pixels.rows, pixels.labeled_rows).tolist(),
-            epochs=training.epochs,
-        )
     return TrainingState(
         model=model,
         optimizer=build_optimizer(model, training.learning_rate),
         scaler=torch.amp.GradScaler(enabled=training.precision == "float16"),
         generator=generator,
         average=WeightAverage(model, training.average_decay) if training.average_decay else None,
-        history=history,
+    )
+
+
+def _empty_history(
+    config: ExperimentConfig, pixels: TrainingPixels, folder: Path
+) -> PredictionHistory | None:
+    training = config.training
+    if not training.uses_history:
+        return None
+    return PredictionHistory(
+        len(pixels.rows),
+        config.data.size,
+        labeled=np.searchsorted(pixels.rows, pixels.labeled_rows).tolist(),
+        epochs=training.epochs,
+        scratch=folder if training.history_storage == "disk" else None,
     )
 
 
@@ -218,9 +225,11 @@ def _create(config: ExperimentConfig, job: _Job, state: TrainingState) -> None:
     run = job.run
     weights = sum(parameter.nbytes for parameter in state.model.parameters())
     # Two checkpoints and one being written, each weights, their average and two Adam moments; the
-    # best weights and those being written; three generations of the history and a fourth.
+    # best weights and those being written; three generations of the history, a fourth, and the one
+    # at work if that is on the disk too.
     needed = 3 * 4 * weights + 2 * weights + SPARE_BYTES
-    needed += 4 * state.history.nbytes if state.history is not None else 0
+    histories = 5 if config.training.history_storage == "disk" else 4
+    needed += histories * state.history.nbytes if state.history is not None else 0
     needed = (needed + snapshot_bytes(weights, config.training)) * job.runs
     free = shutil.disk_usage(existing_parent(run.path)).free
     if free < needed:

@@ -163,6 +163,7 @@ def _restore_from(
             epoch=len(summaries),
             checksum=checksums[ranks.rank],
             epochs=epochs,
+            scratch=state.history.scratch,
         )
     state.model.load_state_dict(content["model"])
     state.optimizer.load_state_dict(content["optimizer"])

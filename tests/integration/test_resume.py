@@ -12,6 +12,8 @@ import pytest
 import torch
 
 from segconf.errors import TrainingError
+from segconf.history import predictions
+from segconf.history.storage import zeros
 from tests.training_runs import Interrupter, contents, differences, train_tiny
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -62,6 +64,23 @@ def test_sweeps_and_a_late_ranking_are_continued_as_well(folder_dataset, tmp_pat
     train_tiny(folder_dataset, tmp_path / "run", resume=True, **changes)
 
     assert differences(contents(tmp_path / "reference"), contents(tmp_path / "run")) == []
+
+
+def test_a_history_on_the_disk_is_the_same(folder_dataset, tmp_path, reference, monkeypatch):
+    mapped = []
+
+    def recording(shape, dtype, scratch):
+        mapped.append(scratch)
+        return zeros(shape, dtype, scratch)
+
+    monkeypatch.setattr(predictions, "zeros", recording)
+    run, changes = tmp_path / "run", {"training__history_storage": "disk"}
+    with pytest.raises(KeyboardInterrupt):
+        train_tiny(folder_dataset, run, listener=Interrupter(2, 1), **changes)
+    train_tiny(folder_dataset, run, resume=True, **changes)
+
+    assert differences(reference, contents(run)) == []
+    assert set(mapped) == {run / "history"}
 
 
 def test_more_epochs_than_planned(folder_dataset, tmp_path, reference):

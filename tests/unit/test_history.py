@@ -217,6 +217,6 @@ def test_committed_arrays_are_mappable_and_named_by_epoch(tmp_path):
 
 def test_mapped_arrays_leave_no_files(tmp_path):
     history = PredictionHistory(3, (2, 4), labeled=[1], epochs=9, scratch=tmp_path)
-    assert list(tmp_path.iterdir()) == []
     history.record(case(0), torch.ones(1, 2, 4, dtype=torch.uint8), epoch=0)
+    assert list(tmp_path.iterdir()) == []
     assert history.consistency(case(0)).min() == 1
