@@ -1,18 +1,22 @@
 """How unlike the training images an input is, by what the encoder sees in it.
 
-An image is described by the spatial mean of every channel of the encoder stage at an eighth of the
-grid: earlier stages see little but colour, and the deepest ones are trained to overlook what does
-not matter for the mask, so that strangers come to lie in the midst of the training images. The
-score is the Mahalanobis distance of that description from those of the training images, with the
-covariance shrunk towards its diagonal as Ledoit and Wolf derived it.
+An image is described by the spatial mean of every channel of the encoder stages at an eighth and a
+sixteenth of the grid: earlier stages see little but colour, and the deepest one is trained to
+overlook what does not matter for the mask, so that strangers come to lie in the midst of the
+training images. The grid is that of the training, or 192 x 256 where the training has a coarser
+one: strangers are told by their texture, of which little is left on 64 x 96 pixels. The score is
+the Mahalanobis distance of the description from those of the training images, with the covariance
+shrunk towards its diagonal as Ledoit and Wolf derived it.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -20,10 +24,11 @@ from segconf.errors import CheckpointError
 from segconf.tensors import read_tensors, write_tensors
 
 FILE_NAME = "features.safetensors"
-FORMAT = "segconf features 2"
+FORMAT = "segconf features 3"
 """Raise it when the same images would give other features: distances would be meaningless."""
-STAGE = 3
-"""Position among the feature maps of an encoder; the input is number 0."""
+STAGES = (3, 4)
+"""Positions among the feature maps of an encoder; the input is number 0."""
+FINE_GRID = (192, 256)
 QUANTILE = 0.95
 """Share of the validation images that are not called strangers."""
 _TINY = 1e-6
@@ -31,13 +36,19 @@ _TINY = 1e-6
 Floats: TypeAlias = NDArray[np.float64]
 
 
+def stranger_grid(size: tuple[int, int]) -> tuple[int, int]:
+    """Grid on which a network with inputs of this size looks for strangers."""
+    return size if math.prod(size) >= math.prod(FINE_GRID) else FINE_GRID
+
+
 def pooled_features(maps: Tensor | Sequence[Tensor]) -> Tensor:
-    """Spatial mean of all channels (B, F) of one of the feature maps (B, C, h, w) of an encoder.
+    """Spatial means (B, F) of all channels of the feature maps (B, C, h, w) of an encoder.
 
     Where there are fewer stages than usual, the deepest is taken.
     """
-    stage = maps if isinstance(maps, Tensor) else maps[min(STAGE, len(maps) - 1)]
-    return stage.detach().float().mean(dim=(2, 3))
+    stages = [maps] if isinstance(maps, Tensor) else list(maps)
+    chosen = stages[STAGES[0] : STAGES[-1] + 1] or stages[-1:]
+    return torch.cat([stage.detach().float().mean(dim=(2, 3)) for stage in chosen], dim=1)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -50,6 +61,7 @@ class StrangerScore:
         threshold: larger scores are called strangers.
         false_alarm_rate: share of the validation images above the threshold.
         validation_images: number of images that the threshold was fitted on.
+        grid: height and width of the images that were described.
     """
 
     mean: Floats
@@ -57,15 +69,17 @@ class StrangerScore:
     threshold: float
     false_alarm_rate: float
     validation_images: int
+    grid: tuple[int, int]
 
     @classmethod
-    def fit(cls, training: Tensor, validation: Tensor) -> "StrangerScore":
+    def fit(cls, training: Tensor, validation: Tensor, grid: tuple[int, int]) -> "StrangerScore":
         """Learn what is usual.
 
         Args:
             training: (N, F) features of training images.
             validation: (V, F) features of other images of the same kind: a network knows the
                 images it was trained on too well to fit a threshold on them.
+            grid: height and width of the images.
         """
         known, others = (part.double().numpy() for part in (training, validation))
         mean, scale = known.mean(axis=0), known.std(axis=0) + _TINY
@@ -74,7 +88,8 @@ class StrangerScore:
         whitening = vectors / np.sqrt(values) / scale[:, None]
         scores = _distances(others, mean, whitening)
         threshold = float(np.quantile(scores, QUANTILE, method="higher"))
-        return cls(mean, whitening, threshold, float((scores > threshold).mean()), len(scores))
+        alarms = float((scores > threshold).mean())
+        return cls(mean, whitening, threshold, alarms, len(scores), grid)
 
     def __call__(self, features: Tensor) -> Floats:
         """Distances (B,) of images by their features (B, F).
@@ -117,13 +132,13 @@ def shrunk_covariance(centred: Floats) -> Floats:
     return shrunk
 
 
-def save_features(path: Path, training: Tensor, validation: Tensor) -> None:
-    """Write the features (N, F) and (V, F) that belong to the weights of a run.
+def save_features(path: Path, training: Tensor, validation: Tensor, grid: tuple[int, int]) -> None:
+    """Write the features (N, F) and (V, F) of images of that size, by the weights of a run.
 
     Raises:
         OSError: when the disk is full or the folder cannot be written.
     """
-    features = {"training": training, "validation": validation}
+    features = {"training": training, "validation": validation, "grid": torch.tensor(grid)}
     write_tensors(path, features, {"format": FORMAT})
 
 
@@ -138,8 +153,10 @@ def load_stranger_score(run: Path) -> StrangerScore | None:
     if found != FORMAT:
         raise CheckpointError(
             f"{path}: {found}, but this version compares {FORMAT}, which describe images in "
-            f"another way. Train again to have a score for strangers. {way_out}"
+            f"another way. {way_out} Without it, `segconf train --resume {path.parent}` makes a "
+            "new one."
         )
-    if tensors.keys() != {"training", "validation"}:
+    if tensors.keys() != {"training", "validation", "grid"}:
         raise CheckpointError(f"{path}: not a file of features. {way_out}")
-    return StrangerScore.fit(tensors["training"], tensors["validation"])
+    height, width = tensors["grid"].tolist()
+    return StrangerScore.fit(tensors["training"], tensors["validation"], (height, width))

@@ -106,18 +106,13 @@ def train(
     """
     from segconf.config import load_config
     from segconf.errors import ConfigError
-    from segconf.runs import RunFolder, new_run_path
-    from segconf_cli.live import live_view
+    from segconf.runs import new_run_path
 
     if resume is not None:
         if out is not None:
             raise ConfigError("--out: --resume writes into the run it continues. Leave out --out.")
-        before = RunFolder(resume)
-        before.config()  # if it cannot be read, the message names the version that wrote it
-        config = config or before.config_file
-        dataset = dataset or before.data().dataset
-        where = before.data().data
-        data = data or (Path(where) if where is not None else None)
+        known = _origin(resume)
+        dataset, data, config = dataset or known[0], data or known[1], config or known[2]
     elif dataset is None:
         raise ConfigError(
             "DATASET is missing. Give isic, demo, or a folder with images/ and masks/."
@@ -142,18 +137,32 @@ def train(
 
         make_demo(data)
     folder = resume or out or new_run_path(Path("runs"), resolved, dataset)
-    logging.getLogger("segconf").addHandler(_handler())
-    from segconf.training import train as run
+    _summarize(_train(resolved, dataset, data, folder, resume=resume is not None), resolved)
 
+
+def _origin(resume: Path) -> tuple[str, Path | None, Path]:
+    """Data set, its folder and the configuration file of a run."""
+    from segconf.runs import RunFolder
+
+    run = RunFolder(resume)
+    run.config()  # if it cannot be read, the message names the version that wrote it
+    where = run.data().data
+    return run.data().dataset, None if where is None else Path(where), run.config_file
+
+
+def _train(
+    config: ExperimentConfig, dataset: str, data: Path | None, folder: Path, *, resume: bool
+) -> TrainingResult:
+    """Train with a live view; the curves are drawn however it ends."""
+    from segconf.runs import RunFolder
+    from segconf.training import train as run
+    from segconf_cli.live import live_view
+
+    logging.getLogger("segconf").addHandler(_handler())
     try:
         with live_view() as listener:
-            result = run(
-                resolved,
-                dataset=dataset,
-                data=data,
-                folder=folder,
-                resume=resume is not None,
-                listener=listener,
+            return run(
+                config, dataset=dataset, data=data, folder=folder, resume=resume, listener=listener
             )
     except KeyboardInterrupt:
         if listener.folders:
@@ -162,7 +171,6 @@ def train(
     finally:
         for run_folder in listener.folders:
             _draw_curves(RunFolder(run_folder))
-    _summarize(result, resolved)
 
 
 def _draw_curves(run: RunFolder) -> None:

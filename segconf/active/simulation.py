@@ -87,7 +87,8 @@ class Simulation:
         values = self.config.model_dump()
         values["data"] |= {"labeled_list": None, "accept_as_labels": None, "maps": None}
         values["data"] |= {"labeled": None if queue else self.start, "resume_labels": queue}
-        values["training"] |= {"seed": seed}
+        # Nobody will ask these networks whether an image is a stranger.
+        values["training"] |= {"seed": seed, "features": "online"}
         return ExperimentConfig.model_validate(values)
 
 

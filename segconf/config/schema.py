@@ -144,8 +144,8 @@ class TrainingConfig(Section):
     ranking_warmup: NaturalNumber = 0
     """Epochs before the ranking terms count."""
     features: Literal["online", "sweep"] = "sweep"
-    """Features for the score of strangers: from one more pass of the best weights over all training
-    images at the end of the run, or, less able to tell strangers, from the passes that train."""
+    """Features for the score of strangers: from a look of the best weights at training images at
+    the end of the run, or, less able to tell strangers, from the passes that train."""
     average_decay: Share = 0.0
     """Decay of the moving average of the weights, evaluated beside the raw ones; 0 is off."""
     snapshots: NaturalNumber | None = None

@@ -13,6 +13,7 @@ from segconf.devices import resolve_device
 from segconf.evaluation.finding import masked_cases
 from segconf.evaluation.run import EvaluationOptions
 from segconf.files import write_text
+from segconf.images import Image
 from segconf.inference.model import Model
 from segconf.inference.probabilities import probabilities_of
 from segconf.inference.sources import find_images
@@ -26,7 +27,7 @@ _DEFINITIONS = {
     "auroc": "probability that a stranger scores higher than an own image; ties count half",
     "detection_error": "smallest mean of the share of own images refused and strangers accepted",
     "fpr95": "share of strangers accepted where nearest to 95% of the own images are",
-    FEATURES: "Mahalanobis distance of encoder features (means, 1/8 grid) from the training images",
+    FEATURES: "Mahalanobis distance of means of encoder features from those of training images",
     CONFIDENCE: "1 - mean confidence of the pixels",
 }
 
@@ -112,16 +113,16 @@ def _scores_of(
     """Both scores (N,) of files; those of a volume are the means of its slices."""
     parts = []
     for number, path in enumerate(paths, 1):
-        slices = _scores(model, model.network_pixels(model.read(path)))
+        slices = _scores(model, model.read(path))
         parts.append({name: values.mean(keepdims=True) for name, values in slices.items()})
         if on_progress is not None:
             on_progress(label, number, len(paths))
     return _joined(parts)
 
 
-def _scores(model: Model, pixels: NDArray[np.uint8]) -> dict[str, Floats]:
-    """Both scores (B,) of images (B, h, w, C), high = unlike."""
-    logits, unlike = model.judged(pixels)
+def _scores(model: Model, image: Image) -> dict[str, Floats]:
+    """Both scores (D,) of the slices of an image, high = unlike."""
+    logits, unlike = model.judged(model.network_pixels(image), model.stranger_pixels(image))
     confidence = np.array([probabilities_of(one).max(axis=0).mean() for one in logits], np.float64)
     scores = {CONFIDENCE: 1 - confidence}
     return scores if np.isnan(unlike).any() else {FEATURES: unlike, **scores}

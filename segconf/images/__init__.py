@@ -2,7 +2,7 @@
 
 from segconf.images.masks import read_mask
 from segconf.images.reading import read_header, read_image
-from segconf.images.resizing import resize_mask, resize_pixels
+from segconf.images.resizing import resize_mask, resize_pixels, slices_on_grid
 from segconf.images.types import (
     DEFAULT_MAX_PIXELS,
     IGNORE,
@@ -36,6 +36,7 @@ __all__ = [
     "read_probability_volume",
     "resize_mask",
     "resize_pixels",
+    "slices_on_grid",
     "write_confidence",
     "write_mask",
 ]

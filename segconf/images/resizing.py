@@ -36,6 +36,12 @@ def resize_pixels(pixels: ByteArray, size: Size) -> ByteArray:
     return resized
 
 
+def slices_on_grid(pixels: ByteArray, size: Size) -> ByteArray:
+    """A picture (C, H, W) or a volume (C, D, H, W) as slices (D, h, w, C) of another size."""
+    small = resize_pixels(pixels, size)
+    return small.reshape(len(small), -1, *size).transpose(1, 2, 3, 0)
+
+
 def resize_mask(mask: NDArray[Value], size: Size) -> NDArray[Value]:
     """Nearest neighbour between pixel centres on the last two axes of (..., H, W).
 

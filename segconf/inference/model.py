@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from segconf.checkpoints import load_checkpoint
 from segconf.data.transforms import normalize
 from segconf.devices import resolve_device
-from segconf.images import Image, read_image, resize_pixels
+from segconf.images import Image, read_image, slices_on_grid
 from segconf.images.types import ByteArray
 from segconf.inference.batches import BatchRunner
 from segconf.inference.calibration import Calibration, read_calibration
@@ -77,12 +77,20 @@ class Model:
         self.run = BatchRunner(self._logits, batch_size or default)
         self.stranger_score = load_stranger_score(path)
         self._thread = threading.local()
-        encoder = getattr(self.checkpoint.model, "encoder", None)
-        if self.stranger_score is not None and encoder is not None:
-            encoder.register_forward_hook(self._watch)
+        self._encoder = getattr(self.checkpoint.model, "encoder", None)
+        self._describe = BatchRunner(self._features, batch_size or default)
+        if self.stranger_score is not None and self._encoder is not None:
+            self._encoder.register_forward_hook(self._watch)
 
     def _watch(self, _module: nn.Module, _inputs: Any, maps: Any) -> None:
         self._thread.passes = [*getattr(self._thread, "passes", []), pooled_features(maps)]
+
+    @torch.no_grad()
+    def _features(self, images: Tensor) -> Tensor:
+        """(B, F) of images (B, C, h, w) on the grid of the stranger score."""
+        if self._encoder is None:
+            raise ValueError("a network without an encoder has no features")
+        return pooled_features(self._encoder(images.to(self.device)))
 
     def _logits(self, images: Tensor) -> Tensor:
         self._thread.passes = []
@@ -119,25 +127,48 @@ class Model:
 
     def network_pixels(self, image: Image) -> ByteArray:
         """All slices of an image on the network's grid, (D, h, w, C); D = 1 for a picture."""
-        small = resize_pixels(image.pixels, self.config.data.size)  # (C, h, w) or (C, D, h, w)
-        return _with_slices(small).transpose(1, 2, 3, 0)
+        return slices_on_grid(image.pixels, self.config.data.size)
+
+    def stranger_pixels(self, image: Image) -> ByteArray | None:
+        """The same on the grid of the stranger score, where that has one of its own."""
+        score = self.stranger_score
+        if score is None or self._encoder is None or score.grid == self.config.data.size:
+            return None
+        return slices_on_grid(image.pixels, score.grid)
 
     def grid_logits(self, pixels: ByteArray) -> FloatArray:
         """Logits (B, K, h, w) on the network's grid, after the temperature."""
         return self.judged(pixels)[0]
 
-    def judged(self, pixels: ByteArray) -> tuple[FloatArray, NDArray[np.float64]]:
-        """Logits (B, K, h, w), and how unlike the training images each is (B,), in one pass.
+    def judged(
+        self, pixels: ByteArray, finer: ByteArray | None = None
+    ) -> tuple[FloatArray, NDArray[np.float64]]:
+        """Logits (B, K, h, w), and how unlike the training images each is (B,).
 
         The score is nan where the run has no features of its training images.
+
+        Args:
+            pixels: (B, h, w, C) on the network's grid.
+            finer: the same images from `stranger_pixels`; None where that is.
         """
         self._thread.features = []
         logits = self.run(self.normalize(pixels)).numpy()
-        if self.stranger_score is None or not self._thread.features:
+        features = self._features_of(pixels, finer)
+        if self.stranger_score is None or features is None:
             return logits, np.full(len(logits), np.nan)
-        # Only the last batch was filled up, by repetition: what is too much is at the end.
-        features = torch.cat(self._thread.features)[: len(logits)]  # (B, F)
         return logits, self.stranger_score(features)
+
+    def _features_of(self, pixels: ByteArray, finer: ByteArray | None) -> Tensor | None:
+        """(B, F) on the grid of the stranger score, from the pass just made where it can be."""
+        score = self.stranger_score
+        if score is None or self._encoder is None:
+            return None
+        if score.grid != self.config.data.size:
+            return None if finer is None else self._describe(self.normalize(finer))
+        if not self._thread.features:  # networks with exchanged weights are copies
+            return self._describe(self.normalize(pixels))
+        # Only the last batch was filled up, by repetition: what is too much is at the end.
+        return torch.cat(self._thread.features)[: len(pixels)]
 
     def tiled_bands(self, pixels: ByteArray) -> Iterator[Band]:
         """Logits of a slice (C, H, W) by a sliding window at its own resolution."""

@@ -41,12 +41,16 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Decoded:
-    """An image that was read; `pixels` (D, h, w, C) is on the network's grid, empty for tiles."""
+    """An image that was read, and its slices (D, h, w, C) on the grids of the network.
+
+    Tiles need no `pixels`, and `finer` is only for a stranger score with a grid of its own.
+    """
 
     source: Source
     image: Image
-    pixels: ByteArray | None
     notes: tuple[str, ...]
+    pixels: ByteArray | None = None
+    finer: ByteArray | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +138,8 @@ class Job:
                 future = self._pool.submit(self._fail, item)
             elif self._options.tile:
                 # Tiles are not what was trained on: the score is that of the whole frame.
-                _, unlike = self._model.judged(self._model.network_pixels(item.image))
+                pixels = self._model.network_pixels(item.image)
+                _, unlike = self._model.judged(pixels, self._model.stranger_pixels(item.image))
                 maps = self._maps(item, None)
                 future = self._pool.submit(self._write, item, maps, float(unlike.mean()))
             else:
@@ -146,7 +151,8 @@ class Job:
         pixels = [item.pixels for item in decoded if item.pixels is not None]
         if not pixels:
             return []
-        logits, unlike = self._model.judged(as_batch(pixels))
+        finer = [item.finer for item in decoded if item.finer is not None]
+        logits, unlike = self._model.judged(as_batch(pixels), as_batch(finer) if finer else None)
         found, start = [], 0
         for image in pixels:
             own = slice(start, start + len(image))
@@ -177,8 +183,10 @@ class Job:
             notes = _notes(source, image)
         except DataError as error:
             return _Unreadable(source, str(error))
-        pixels = None if self._options.tile else self._model.network_pixels(image)
-        return _Decoded(source, image, pixels, notes)
+        if self._options.tile:
+            return _Decoded(source, image, notes)
+        pixels, finer = self._model.network_pixels(image), self._model.stranger_pixels(image)
+        return _Decoded(source, image, notes, pixels, finer)
 
     def _maps(self, item: _Decoded, logits: FloatArray | None) -> Maps:
         options = self._options

@@ -16,7 +16,8 @@ def member_config(config: ExperimentConfig, number: int) -> ExperimentConfig:
     """Configuration of a member: a softmax run with a seed of its own and the common images."""
     training, data = config.training, config.data
     split_seed = training.seed if data.split_seed is None else data.split_seed
-    own = {"method": "softmax", "seed": training.seed + number}
+    # An ensemble has no score of strangers, so its members need not look for features.
+    own = {"method": "softmax", "seed": training.seed + number, "features": "online"}
     return config.model_copy(
         update={
             "training": training.model_copy(update=own),

@@ -1,8 +1,8 @@
 """What the encoder sees in the images of a run, collected for the score of strangers.
 
-With `sweep` the best weights look once, after the last epoch and in evaluation mode, at all
-training images: also at the unlabeled ones that the method makes no use of, since no label is
-needed and many images tell better what is usual.
+With `sweep` the best weights look once, after the last epoch and in evaluation mode, at training
+images: also at the unlabeled ones that the method makes no use of, since no label is needed and
+many images tell better what is usual. A few hundred are enough.
 
 With `online` the features come from the passes that train and from the validation pass of the
 weights that are kept. They cost nothing, but only images that the method trains on are among them,
@@ -10,22 +10,30 @@ BatchNorm is in training mode, the weights still move, and with averaged weights
 the raw ones.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
-from segconf.data.cache import Pixels
-from segconf.data.datasets import Normalization, TrainingStep
+from segconf.config import ExperimentConfig
+from segconf.data import Split
+from segconf.data.cases import Case
+from segconf.data.datasets import TrainingStep
 from segconf.data.transforms import normalize
-from segconf.strangers import pooled_features
+from segconf.images import read_image, slices_on_grid
+from segconf.images.types import ByteArray
+from segconf.models import encoder_normalization
+from segconf.strangers import pooled_features, stranger_grid
 from segconf.training.parallel import Ranks
 from segconf.training.steps import in_mode
 
-SWEEP_BATCH = 16
+SWEPT_IMAGES = 512
+"""Training images that are looked at; more of them hardly tell strangers better."""
 
 
 @contextmanager
@@ -86,35 +94,80 @@ class FeatureBank:
 
 def swept(
     model: nn.Module,
-    images: Pixels,
-    normalization: Normalization,
+    cases: Sequence[Case],
+    config: ExperimentConfig,
     ranks: Ranks,
-    on_batch: Callable[[int, int], None],
+    on_image: Callable[[int, int], None],
 ) -> Tensor | None:
-    """Features (N, F) of images (N, H, W, C) in evaluation mode; None without an encoder.
+    """Features (N, F) of cases in evaluation mode; None without an encoder.
+
+    The files are read as `predict` reads them: the cache of the training decodes JPEGs at a reduced
+    size, and has a coarser grid than the one on which strangers are looked for.
 
     Args:
         model: the network, the same on every rank.
-        images: of all ranks; each one looks at its part.
-        normalization: what the encoder expects.
+        cases: of all ranks; each one looks at its part.
+        config: how files are read.
         ranks: the processes that share the images.
-        on_batch: called on the first rank with how many images of it are done, and how many it has.
+        on_image: called on the first rank with how many images of it are done, and how many it has.
     """
     encoder = getattr(model, "encoder", None)
     if encoder is None:
         return None
-    rows = np.arange(len(images))[ranks.own(len(images))]
+    files: dict[Path, list[int]] = {}
+    rows = range(len(cases))[ranks.own(len(cases))]
+    for row in rows:
+        files.setdefault(cases[row].image_path, []).append(row)
     found: dict[int, Tensor] = {}
     device = next(model.parameters()).device
+    mean, std = encoder_normalization(config.model.encoder, config.model.channels)
     with in_mode(model, training=False), torch.no_grad():
-        for start in range(0, len(rows), SWEEP_BATCH):
-            part = rows[start : start + SWEEP_BATCH]
-            inputs = normalize(images[part], mean=normalization.mean, std=normalization.std)
-            features = pooled_features(encoder(inputs.to(device))).cpu()  # (B, F)
-            found |= dict(zip(part.tolist(), features, strict=True))
+        for path, slices in _read_ahead(list(files), partial(_slices, config=config)):
+            for row in files[path]:
+                index = cases[row].slice_index or 0
+                inputs = normalize(slices[index : index + 1], mean=mean, std=std)
+                found[row] = pooled_features(encoder(inputs.to(device)))[0].cpu()
             if ranks.is_first:
-                on_batch(len(found), len(rows))
+                on_image(len(found), len(rows))
     return in_order(found, ranks)
+
+
+def _slices(path: Path, *, config: ExperimentConfig) -> ByteArray:
+    """Slices (D, h, w, C) of a file on the grid of the stranger score."""
+    image = read_image(
+        path,
+        channels=config.model.channels,
+        max_pixels=config.data.max_pixels,
+        window=config.data.intensity_window,
+    )
+    return slices_on_grid(image.pixels, stranger_grid(config.data.size))
+
+
+def _read_ahead(
+    paths: Sequence[Path], read: Callable[[Path], ByteArray]
+) -> Iterator[tuple[Path, ByteArray]]:
+    """Files with their content, in order; the next one is read while this one is looked at."""
+    with ThreadPoolExecutor(1) as pool:
+        reading = [pool.submit(read, path) for path in paths[:1]]
+        for number, path in enumerate(paths, 1):
+            content = reading.pop().result()
+            reading = [pool.submit(read, following) for following in paths[number : number + 1]]
+            yield path, content
+
+
+def described_cases(split: Split) -> dict[str, Sequence[Case]]:
+    """What a sweep looks at, by its label: some training images and all validation images."""
+    training = sorted((*split.labeled, *split.unlabeled), key=lambda case: case.id)
+    return {
+        "features of training images": spread(training, SWEPT_IMAGES),
+        "features of validation images": split.validation,
+    }
+
+
+def spread(cases: Sequence[Case], most: int) -> Sequence[Case]:
+    """At most that many cases, evenly spread over all of them."""
+    count = min(most, len(cases))
+    return [cases[number * len(cases) // count] for number in range(count)]
 
 
 def in_order(own: dict[int, Tensor], ranks: Ranks) -> Tensor | None:

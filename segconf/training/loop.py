@@ -15,6 +15,7 @@ from torch.utils.data import DataLoader
 
 from segconf.checkpoints import save_checkpoint
 from segconf.config import ExperimentConfig
+from segconf.data import Split
 from segconf.data.datasets import (
     Batch,
     CaseDataset,
@@ -29,9 +30,9 @@ from segconf.losses import LossTerms
 from segconf.models import encoder_normalization
 from segconf.runs import RunFolder
 from segconf.snapshots import snapshot_epochs, snapshot_file, write_snapshot
-from segconf.strangers import save_features
+from segconf.strangers import save_features, stranger_grid
 from segconf.tensors import read_tensors
-from segconf.training.features import FeatureBank, in_order, swept, watching
+from segconf.training.features import FeatureBank, described_cases, in_order, swept, watching
 from segconf.training.parallel import Ranks
 from segconf.training.state import TrainingState, save_state
 from segconf.training.steps import (
@@ -150,9 +151,10 @@ class Loop:
         training = self._bank.gathered(torch.from_numpy(self.pixels.rows), self.ranks)
         validation = self._validation_features
         if self.ranks.is_first and training is not None and validation is not None:
-            save_features(self.run.features_file, training, validation)
+            grid = self.config.data.size
+            save_features(self.run.features_file, training, validation, grid)
 
-    def finish(self, state: TrainingState) -> None:
+    def finish(self, state: TrainingState, split: Split) -> None:
         """Keep what the best weights see, where it was asked for."""
         if self.config.training.features != "sweep" or state.best_epoch is None:
             return
@@ -161,16 +163,16 @@ class Loop:
         way_out = f"Continue with --resume {self.run.path}."
         best = copy.deepcopy(state.model)
         best.load_state_dict(read_tensors(self.run.best_file, way_out=way_out)[0])
-        parts = {"training": self.pixels.images, "validation": self.pixels.validation_images}
-        found = []
-        for name, images in parts.items():
-            report = partial(self.listener.on_prepare, f"features of {name} images")
-            found.append(swept(best, images, self.normalization, self.ranks, report))
-        training, validation = found
-        if not self.ranks.is_first or training is None or validation is None:
+        parts = [
+            swept(best, cases, self.config, self.ranks, partial(self.listener.on_prepare, label))
+            for label, cases in described_cases(split).items()
+        ]
+        if not self.ranks.is_first or any(part is None for part in parts):
             return
+        training, validation = (part for part in parts if part is not None)
         try:
-            save_features(self.run.features_file, training, validation)
+            grid = stranger_grid(self.config.data.size)
+            save_features(self.run.features_file, training, validation, grid)
         except OSError as error:
             raise TrainingError(self._cannot_write(error, state.epoch)) from error
 

@@ -126,7 +126,8 @@ def _train_run(config: ExperimentConfig, job: _Job, *, resume: bool) -> Training
         ranks.on_first(lambda: remove_later(run.path, state.epoch))
     else:
         ranks.on_first(lambda: _create(config, job, state))
-    return _run_epochs(state, Loop(config, pixels, run, job.device, ranks, job.listener))
+    loop = Loop(config, pixels, run, job.device, ranks, job.listener)
+    return _run_epochs(state, loop, split)
 
 
 def _train_members(config: ExperimentConfig, job: _Job, *, resume: bool) -> TrainingResult:
@@ -146,7 +147,7 @@ def _train_members(config: ExperimentConfig, job: _Job, *, resume: bool) -> Trai
     return TrainingResult(job.run.path, None, (), tuple(results))
 
 
-def _run_epochs(state: TrainingState, loop: Loop) -> TrainingResult:
+def _run_epochs(state: TrainingState, loop: Loop, split: Split) -> TrainingResult:
     epochs = loop.config.training.epochs
     if loop.ranks.is_first:
         loop.listener.on_start(loop.run.path, state.epoch, epochs)
@@ -156,7 +157,7 @@ def _run_epochs(state: TrainingState, loop: Loop) -> TrainingResult:
     with open_events(loop.run.events, state.epoch, enabled=loop.ranks.is_first) as write_event:
         for _ in range(state.epoch, epochs):
             write_event(loop.run_epoch(state))
-    loop.finish(state)
+    loop.finish(state, split)
     return TrainingResult(loop.run.path, state.best_epoch, tuple(state.summaries))
 
 

@@ -5,6 +5,7 @@ import json
 import os
 import socket
 
+import nibabel
 import numpy as np
 import pytest
 import torch
@@ -15,8 +16,14 @@ from safetensors.torch import load_file
 from torch import nn
 from typer.testing import CliRunner
 
+from segconf.config import load_config
+from segconf.data.cases import Case
+from segconf.images import read_image
 from segconf.inference import load_model
+from segconf.models import build_model, encoder_normalization
 from segconf.strangers import save_features
+from segconf.training.features import swept
+from segconf.training.parallel import Ranks
 from segconf_cli.main import app
 from tests.conftest import write_folder
 from tests.training_runs import Interrupter, train_tiny
@@ -54,17 +61,24 @@ def train_seeing(dataset, folder, **options):
     return train_tiny(dataset, folder, network=SeeingNetwork, **options)
 
 
-def expected_features(run, paths):
-    """Features of pictures by the saved weights, in evaluation mode, one at a time."""
-    model = SeeingNetwork().eval()
-    model.load_state_dict(load_file(run / "best.safetensors"))
+def encoded(network, paths, size):
+    """Features of pictures, resized to a height and width, one at a time."""
     rows = []
     for path in paths:
-        pixels = (np.array(Image.open(path)) / 255 - MEAN) / STD
+        picture = Image.open(path).resize(size[::-1], Image.Resampling.BILINEAR)
+        pixels = (np.array(picture) / 255 - MEAN) / STD
         with torch.no_grad():
-            maps = model.encoder(torch.from_numpy(pixels.transpose(2, 0, 1)[None]).float())
-        rows.append(maps[min(3, len(maps) - 1)][0].flatten(1).mean(dim=1))
+            maps = network.encoder(torch.from_numpy(pixels.transpose(2, 0, 1)[None]).float())
+        stages = [maps[3], maps[4]] if len(maps) > 4 else [maps[-1]]
+        rows.append(torch.cat([stage[0].flatten(1).mean(dim=1) for stage in stages]))
     return torch.stack(rows)
+
+
+def expected_features(run, paths, size=(192, 256)):
+    """Features of pictures by the saved weights, in evaluation mode."""
+    model = SeeingNetwork().eval()
+    model.load_state_dict(load_file(run / "best.safetensors"))
+    return encoded(model, paths, size)
 
 
 def test_validation_features_belong_to_the_saved_weights(folder_dataset, tmp_path):
@@ -74,11 +88,13 @@ def test_validation_features_belong_to_the_saved_weights(folder_dataset, tmp_pat
             folder_dataset, run, training__average_decay=decay, training__features="online"
         )
         stored = load_file(run / FEATURES)
-        expected = expected_features(run, sorted((folder_dataset / "val/images").iterdir()))
+        paths = sorted((folder_dataset / "val/images").iterdir())
+        expected = expected_features(run, paths, (32, 32))
         torch.testing.assert_close(stored["validation"], expected, rtol=1e-4, atol=1e-5)
         # Online features come from BatchNorm in training mode: of every image, but other values.
         assert stored["training"].shape == (8, 5)
-        swept = expected_features(run, sorted((folder_dataset / "images").iterdir()))
+        paths = sorted((folder_dataset / "images").iterdir())
+        swept = expected_features(run, paths, (32, 32))
         assert not torch.allclose(stored["training"], swept, rtol=1e-2)
 
 
@@ -158,22 +174,17 @@ def test_two_ranks_gather_the_features_of_all_images_in_order(tmp_path, monkeypa
 
 @pytest.fixture
 def run(tmp_path):
-    """Run of an untrained UNet on discs, with the features that a sweep would keep."""
+    """Run of an untrained UNet on discs, with features on its own grid."""
     folder, network = untrained_run(tmp_path, training=12, validation=12, test=6)
     root = tmp_path / "discs"
-    features = [encoded(network.eval(), root / part) for part in ("images", "val/images")]
-    save_features(folder.features_file, *features)
+    save_swept(folder, network.eval(), root, (32, 32))
     return folder.path
 
 
-def encoded(network, folder):
-    rows = []
-    for path in sorted(folder.iterdir()):
-        pixels = (np.array(Image.open(path)) / 255 - MEAN) / STD
-        with torch.no_grad():
-            maps = network.encoder(torch.from_numpy(pixels.transpose(2, 0, 1)[None]).float())
-        rows.append(maps[min(3, len(maps) - 1)][0].flatten(1).mean(dim=1))
-    return torch.stack(rows)
+def save_swept(folder, network, root, size=(192, 256)):
+    """Leave the features that the end of a training would."""
+    parts = [sorted((root / part).iterdir()) for part in ("images", "val/images")]
+    save_features(folder.features_file, *(encoded(network, part, size) for part in parts), size)
 
 
 def stripes(folder, count=3):
@@ -213,13 +224,58 @@ def test_predict_flags_a_planted_stranger_and_triage_refers_it(run, tmp_path):
     assert "unlike the training images" in (maps / "review.html").read_text(encoding="utf-8")
     one_by_one = load_model(run, device="cpu")
     for case, row in rows.items():
-        pixels = one_by_one.network_pixels(one_by_one.read(images / f"{case}.png"))
-        assert float(row["ood_score"]) == pytest.approx(one_by_one.judged(pixels)[1][0], rel=1e-3)
+        image = one_by_one.read(images / f"{case}.png")
+        pixels, finer = one_by_one.network_pixels(image), one_by_one.stranger_pixels(image)
+        score = one_by_one.judged(pixels, finer)[1][0]
+        assert float(row["ood_score"]) == pytest.approx(score, rel=1e-3)
     printed = command("triage", run, maps, "--target-dice", "0.01").stdout
     assert "stranger: input unlike the training images" in printed
     with (maps / "referrals.csv").open(encoding="utf-8", newline="") as file:
         referred = [row["case"] for row in csv.DictReader(file) if row["refer"] == "yes"]
     assert set(referred[: len(flagged)]) == flagged
+
+
+@pytest.mark.parametrize("own_grid", [True, False])
+def test_scores_are_those_of_the_features_on_their_grid(tmp_path, own_grid):
+    folder, network = untrained_run(tmp_path, training=12, validation=12, test=3)
+    root = tmp_path / "discs"
+    size = folder.config().data.size if own_grid else (192, 256)
+    save_swept(folder, network.eval(), root, size)
+    model = load_model(folder.path, device="cpu", batch_size=2)
+    paths = sorted((root / "test/images").iterdir())
+    images = [model.read(path) for path in paths]
+    pixels = np.concatenate([model.network_pixels(image) for image in images])
+    finer = [model.stranger_pixels(image) for image in images]
+    assert all((part is None) == own_grid for part in finer)
+    unlike = model.judged(pixels, None if own_grid else np.concatenate(finer))[1]
+    expected = model.stranger_score(encoded(network, paths, size))
+    assert unlike == pytest.approx(expected, rel=1e-3)
+    assert np.isnan(model.judged(pixels)[1]).all() != own_grid
+    if own_grid:
+        # As for snapshots, whose passes are made by a copy of the network.
+        model.checkpoint.model.encoder._forward_hooks.clear()
+        assert model.judged(pixels)[1] == pytest.approx(expected, rel=1e-3)
+
+
+def test_slices_of_a_volume_are_described_one_by_one(tmp_path):
+    volume = np.random.default_rng(0).integers(0, 256, (40, 30, 3)).astype(np.uint8)
+    nibabel.save(nibabel.Nifti1Image(volume, np.eye(4)), tmp_path / "volume.nii")
+    changes = {"model.channels": 1, "model.encoder": "resnet18"}
+    config = load_config(flags=changes | {"data.size": [32, 32], "data.intensity_window": [0, 255]})
+    network = build_model(config.model.model_copy(update={"encoder_weights": "none"}))
+    cases = [Case(f"slice{index}", tmp_path / "volume.nii", None, index) for index in (2, 0)]
+    seen = []
+    found = swept(network, cases, config, Ranks(), lambda *done: seen.append(done))
+    mean, std = encoder_normalization("resnet18", 1)
+    for row, index in zip(found, (2, 0), strict=True):
+        pixels = read_image(tmp_path / "volume.nii", channels=1, window=(0, 255)).pixels[0, index]
+        picture = Image.fromarray(pixels).resize((256, 192), Image.Resampling.BILINEAR)
+        inputs = (np.array(picture) / 255 - mean[0]) / std[0]
+        with torch.no_grad():
+            maps = network.eval().encoder(torch.from_numpy(inputs[None, None]).float())
+        expected = torch.cat([maps[stage][0].mean(dim=(1, 2)) for stage in (3, 4)])
+        torch.testing.assert_close(row, expected, rtol=1e-4, atol=1e-5)
+    assert seen == [(2, 2)]
 
 
 def test_evaluate_reports_strangers(run, tmp_path):
@@ -244,8 +300,7 @@ def test_own_images_and_strangers_are_read_alike(tmp_path):
     # them on the way renders otherwise.
     folder, network = untrained_run(tmp_path, training=12, validation=12, test=6)
     root = tmp_path / "discs"
-    features = [encoded(network.eval(), root / part) for part in ("images", "val/images")]
-    save_features(folder.features_file, *features)
+    save_swept(folder, network.eval(), root)
     generator = np.random.default_rng(0)
     copies = tmp_path / "copies"
     copies.mkdir()
@@ -267,5 +322,6 @@ def test_own_images_and_strangers_are_read_alike(tmp_path):
 def test_features_file_is_small_and_plain(folder_dataset, tmp_path):
     train_seeing(folder_dataset, tmp_path / "run", training__epochs=1)
     with safe_open(tmp_path / "run" / FEATURES, framework="pt") as file:
-        assert set(file.keys()) == {"training", "validation"}
-        assert file.metadata() == {"format": "segconf features 2"}
+        assert set(file.keys()) == {"training", "validation", "grid"}
+        assert file.metadata() == {"format": "segconf features 3"}
+        assert file.get_tensor("grid").tolist() == [192, 256]
