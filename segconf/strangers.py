@@ -3,10 +3,10 @@
 An image is described by the spatial mean of every channel of the encoder stages at an eighth and a
 sixteenth of the grid: earlier stages see little but colour, and the deepest one is trained to
 overlook what does not matter for the mask, so that strangers come to lie in the midst of the
-training images. The grid is that of the training, or 192 x 256 where the training has a coarser
-one: strangers are told by their texture, of which little is left on 64 x 96 pixels. The score is
-the Mahalanobis distance of the description from those of the training images, with the covariance
-shrunk towards its diagonal as Ledoit and Wolf derived it.
+training images. The grid is that of the training, or 256 x 320 where the training has less than
+192 x 256 pixels: strangers are told by their texture, of which a coarse grid leaves little. The
+score is the Mahalanobis distance of the description from those of the training images, with the
+covariance shrunk towards its diagonal as Ledoit and Wolf derived it.
 """
 
 import math
@@ -28,7 +28,8 @@ FORMAT = "segconf features 3"
 """Raise it when the same images would give other features: distances would be meaningless."""
 STAGES = (3, 4)
 """Positions among the feature maps of an encoder; the input is number 0."""
-FINE_GRID = (192, 256)
+ENOUGH_PIXELS = 192 * 256
+FINE_GRID = (256, 320)
 QUANTILE = 0.95
 """Share of the validation images that are not called strangers."""
 _TINY = 1e-6
@@ -38,7 +39,7 @@ Floats: TypeAlias = NDArray[np.float64]
 
 def stranger_grid(size: tuple[int, int]) -> tuple[int, int]:
     """Grid on which a network with inputs of this size looks for strangers."""
-    return size if math.prod(size) >= math.prod(FINE_GRID) else FINE_GRID
+    return size if math.prod(size) >= ENOUGH_PIXELS else FINE_GRID
 
 
 def pooled_features(maps: Tensor | Sequence[Tensor]) -> Tensor:

@@ -74,7 +74,7 @@ def encoded(network, paths, size):
     return torch.stack(rows)
 
 
-def expected_features(run, paths, size=(192, 256)):
+def expected_features(run, paths, size=(256, 320)):
     """Features of pictures by the saved weights, in evaluation mode."""
     model = SeeingNetwork().eval()
     model.load_state_dict(load_file(run / "best.safetensors"))
@@ -181,7 +181,7 @@ def run(tmp_path):
     return folder.path
 
 
-def save_swept(folder, network, root, size=(192, 256)):
+def save_swept(folder, network, root, size=(256, 320)):
     """Leave the features that the end of a training would."""
     parts = [sorted((root / part).iterdir()) for part in ("images", "val/images")]
     save_features(folder.features_file, *(encoded(network, part, size) for part in parts), size)
@@ -239,7 +239,7 @@ def test_predict_flags_a_planted_stranger_and_triage_refers_it(run, tmp_path):
 def test_scores_are_those_of_the_features_on_their_grid(tmp_path, own_grid):
     folder, network = untrained_run(tmp_path, training=12, validation=12, test=3)
     root = tmp_path / "discs"
-    size = folder.config().data.size if own_grid else (192, 256)
+    size = folder.config().data.size if own_grid else (256, 320)
     save_swept(folder, network.eval(), root, size)
     model = load_model(folder.path, device="cpu", batch_size=2)
     paths = sorted((root / "test/images").iterdir())
@@ -269,7 +269,7 @@ def test_slices_of_a_volume_are_described_one_by_one(tmp_path):
     mean, std = encoder_normalization("resnet18", 1)
     for row, index in zip(found, (2, 0), strict=True):
         pixels = read_image(tmp_path / "volume.nii", channels=1, window=(0, 255)).pixels[0, index]
-        picture = Image.fromarray(pixels).resize((256, 192), Image.Resampling.BILINEAR)
+        picture = Image.fromarray(pixels).resize((320, 256), Image.Resampling.BILINEAR)
         inputs = (np.array(picture) / 255 - mean[0]) / std[0]
         with torch.no_grad():
             maps = network.eval().encoder(torch.from_numpy(inputs[None, None]).float())
@@ -324,4 +324,4 @@ def test_features_file_is_small_and_plain(folder_dataset, tmp_path):
     with safe_open(tmp_path / "run" / FEATURES, framework="pt") as file:
         assert set(file.keys()) == {"training", "validation", "grid"}
         assert file.metadata() == {"format": "segconf features 3"}
-        assert file.get_tensor("grid").tolist() == [192, 256]
+        assert file.get_tensor("grid").tolist() == [256, 320]
