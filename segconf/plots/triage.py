@@ -80,11 +80,12 @@ def stranger_plot(
             axes.hist(values, edges, weights=weights, color=colour, alpha=0.6, label=label)
         if name == "features" and threshold is not None:
             axes.axvline(threshold, color="black", linewidth=1, label="threshold of the run")
-        axes.set_title(f"by {name}", loc="left", fontsize=10)
+        axes.set_title(f"by {name}", loc="left", fontsize=10, pad=20)
         axes.set_xlabel("score: high = unlike the training images")
         axes.set_ylabel("share of images")
         axes.yaxis.set_major_formatter(PercentFormatter(1))
-        axes.legend(loc="upper right", fontsize=8, frameon=False)
+        place = {"loc": "lower left", "bbox_to_anchor": (0, 1), "ncols": 3}  # below the title
+        axes.legend(**place, fontsize=8, frameon=False, borderpad=0, columnspacing=1)
         axes.spines[["top", "right"]].set_visible(False)
     with replacing(path) as temporary:
         figure.savefig(temporary, format="png", dpi=150)
