@@ -95,8 +95,9 @@ def all_classes(labels: Tensor, num_classes: int) -> bool:
 
 
 def check_logits(logits: Tensor) -> None:
-    """Refuse NaN and infinity."""
-    low, high = (float(value) for value in logits.aminmax())
+    """Refuse NaN and infinity in logits (K, ...)."""
+    # In memory the classes come second: in any other order the whole piece would be copied first.
+    low, high = (float(value) for value in logits.transpose(0, 1).aminmax())
     if not (np.isfinite(low) and np.isfinite(high)):
         raise ValueError("logits contain NaN or infinity; the model or its input is broken")
 
