@@ -9,11 +9,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from segconf.errors import TrainingError
+
 
 def zeros(shape: tuple[int, ...], dtype: DTypeLike, scratch: Path | None) -> NDArray[Any]:
     """An empty array, in memory or mapped to a file without a name in a folder."""
     if scratch is None:
         return np.zeros(shape, dtype)
+    try:
+        return _mapped_zeros(shape, dtype, scratch)
+    except OSError as error:
+        raise TrainingError(
+            f"{scratch}: the history cannot be kept on the disk ({error.strerror or error}). Free "
+            "some space, or keep it in memory: --set training.history_storage=memory."
+        ) from error
+
+
+def _mapped_zeros(shape: tuple[int, ...], dtype: DTypeLike, scratch: Path) -> NDArray[Any]:
     scratch.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryFile(dir=scratch) as file:
         # Without reserved space, a full disk would kill the process at some write much later.

@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from segconf.checkpoints import load_checkpoint
+from segconf.data.inputs import read_input
 from segconf.data.transforms import normalize
 from segconf.devices import resolve_device
-from segconf.images import Image, read_image, slices_on_grid
+from segconf.images import Image, slices_on_grid
 from segconf.images.types import ByteArray
 from segconf.inference.batches import BatchRunner
 from segconf.inference.calibration import Calibration, read_calibration
@@ -79,8 +80,14 @@ class Model:
         self._thread = threading.local()
         self._encoder = getattr(self.checkpoint.model, "encoder", None)
         self._describe = BatchRunner(self._features, batch_size or default)
-        if self.stranger_score is not None and self._encoder is not None:
+        if self._looks_on_its_grid and self._encoder is not None:
             self._encoder.register_forward_hook(self._watch)
+
+    @property
+    def _looks_on_its_grid(self) -> bool:
+        """Whether the pass that predicts also gives the features of the stranger score."""
+        score = self.stranger_score
+        return score is not None and score.grid == self.config.data.size
 
     def _watch(self, _module: nn.Module, _inputs: Any, maps: Any) -> None:
         self._thread.passes = [*getattr(self._thread, "passes", []), pooled_features(maps)]
@@ -118,12 +125,7 @@ class Model:
 
     def read(self, path: Path) -> Image:
         """Pixels of a file as this network takes them, at their native size."""
-        return read_image(
-            path,
-            channels=self.config.model.channels,
-            max_pixels=self.config.data.max_pixels,
-            window=self.config.data.intensity_window,
-        )
+        return read_input(path, self.config)
 
     def network_pixels(self, image: Image) -> ByteArray:
         """All slices of an image on the network's grid, (D, h, w, C); D = 1 for a picture."""
@@ -132,13 +134,14 @@ class Model:
     def stranger_pixels(self, image: Image) -> ByteArray | None:
         """The same on the grid of the stranger score, where that has one of its own."""
         score = self.stranger_score
-        if score is None or self._encoder is None or score.grid == self.config.data.size:
+        if score is None or self._encoder is None or self._looks_on_its_grid:
             return None
         return slices_on_grid(image.pixels, score.grid)
 
     def grid_logits(self, pixels: ByteArray) -> FloatArray:
         """Logits (B, K, h, w) on the network's grid, after the temperature."""
-        return self.judged(pixels)[0]
+        self._thread.features = []
+        return self.run(self.normalize(pixels)).numpy()
 
     def judged(
         self, pixels: ByteArray, finer: ByteArray | None = None
@@ -151,8 +154,7 @@ class Model:
             pixels: (B, h, w, C) on the network's grid.
             finer: the same images from `stranger_pixels`; None where that is.
         """
-        self._thread.features = []
-        logits = self.run(self.normalize(pixels)).numpy()
+        logits = self.grid_logits(pixels)
         features = self._features_of(pixels, finer)
         if self.stranger_score is None or features is None:
             return logits, np.full(len(logits), np.nan)
@@ -160,10 +162,9 @@ class Model:
 
     def _features_of(self, pixels: ByteArray, finer: ByteArray | None) -> Tensor | None:
         """(B, F) on the grid of the stranger score, from the pass just made where it can be."""
-        score = self.stranger_score
-        if score is None or self._encoder is None:
+        if self.stranger_score is None or self._encoder is None:
             return None
-        if score.grid != self.config.data.size:
+        if not self._looks_on_its_grid:
             return None if finer is None else self._describe(self.normalize(finer))
         if not self._thread.features:  # networks with exchanged weights are copies
             return self._describe(self.normalize(pixels))

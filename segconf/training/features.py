@@ -24,8 +24,9 @@ from segconf.config import ExperimentConfig
 from segconf.data import Split
 from segconf.data.cases import Case
 from segconf.data.datasets import TrainingStep
+from segconf.data.inputs import read_input
 from segconf.data.transforms import normalize
-from segconf.images import read_image, slices_on_grid
+from segconf.images import slices_on_grid
 from segconf.images.types import ByteArray
 from segconf.models import encoder_normalization
 from segconf.strangers import pooled_features, stranger_grid
@@ -134,13 +135,7 @@ def swept(
 
 def _slices(path: Path, *, config: ExperimentConfig) -> ByteArray:
     """Slices (D, h, w, C) of a file on the grid of the stranger score."""
-    image = read_image(
-        path,
-        channels=config.model.channels,
-        max_pixels=config.data.max_pixels,
-        window=config.data.intensity_window,
-    )
-    return slices_on_grid(image.pixels, stranger_grid(config.data.size))
+    return slices_on_grid(read_input(path, config).pixels, stranger_grid(config.data.size))
 
 
 def _read_ahead(

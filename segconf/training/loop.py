@@ -115,11 +115,11 @@ class Loop:
     def run_epoch(self, state: TrainingState) -> EpochSummary:
         """Train, validate, and write one epoch."""
         epoch, started = state.epoch, time.perf_counter()
+        terms = self._train(state, epoch)
+        trained = time.perf_counter()
+        summary = self._validate(state, EpochSummary(epoch, len(terms), *_means(terms)))
+        state.summaries.append(summary)
         try:
-            terms = self._train(state, epoch)
-            trained = time.perf_counter()
-            summary = self._validate(state, EpochSummary(epoch, len(terms), *_means(terms)))
-            state.summaries.append(summary)
             self._write(state, epoch)
             if self.ranks.is_first:
                 self._write_time(epoch, trained - started, time.perf_counter() - trained)

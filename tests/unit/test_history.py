@@ -1,9 +1,12 @@
 """The history of predictions against pencil and paper and a slow replay."""
 
+import os
+
 import numpy as np
 import pytest
 import torch
 
+from segconf.errors import TrainingError
 from segconf.history import IGNORE, PredictionHistory, committed_epochs
 from tests.references.history import SlowHistory
 
@@ -220,3 +223,14 @@ def test_mapped_arrays_leave_no_files(tmp_path):
     history.record(case(0), torch.ones(1, 2, 4, dtype=torch.uint8), epoch=0)
     assert list(tmp_path.iterdir()) == []
     assert history.consistency(case(0)).min() == 1
+
+
+def test_a_full_disk_is_named_before_anything_is_recorded(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    history = PredictionHistory(3, (2, 4), labeled=[1], epochs=9, scratch=tmp_path)
+    with pytest.raises(TrainingError, match=r"No space left.*history_storage=memory"):
+        history.record(case(0), torch.ones(1, 2, 4, dtype=torch.uint8), epoch=0)
+    assert list(tmp_path.iterdir()) == []
