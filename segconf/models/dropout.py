@@ -9,6 +9,8 @@ import copy
 import torch
 from torch import Tensor, nn
 
+from segconf.models.upsampling import decoder_blocks
+
 
 class DropoutBlock(nn.Module):
     """A block of the decoder whose output loses random channels during training."""
@@ -53,7 +55,7 @@ class FixedDropout(nn.Module):
 
 def add_decoder_dropout(network: nn.Module, share: float) -> None:
     """Let every block of the network's decoder drop channels with probability `share`."""
-    blocks = _blocks(network.get_submodule("decoder"))
+    blocks = decoder_blocks(network.get_submodule("decoder"))
     for number, block in enumerate(blocks):
         blocks[number] = DropoutBlock(block, share)
 
@@ -66,7 +68,7 @@ def thinned(decoder: nn.Module, generator: torch.Generator) -> nn.Module:
     """
     weights = {id(tensor): tensor for tensor in (*decoder.parameters(), *decoder.buffers())}
     twin = copy.deepcopy(decoder, weights)
-    for block in _blocks(twin):
+    for block in decoder_blocks(twin):
         if not isinstance(block, DropoutBlock):
             raise TypeError("this decoder has no dropout")
         convolutions = [part for part in block.modules() if isinstance(part, nn.Conv2d)]
@@ -75,10 +77,3 @@ def thinned(decoder: nn.Module, generator: torch.Generator) -> nn.Module:
             last.weight.device
         )
     return twin
-
-
-def _blocks(decoder: nn.Module) -> nn.ModuleList:
-    blocks = decoder.get_submodule("blocks")
-    if not isinstance(blocks, nn.ModuleList):
-        raise TypeError("expected the decoder of a UNet, with a list of blocks")
-    return blocks

@@ -13,6 +13,7 @@ from torch import nn
 from segconf.config import ModelConfig
 from segconf.errors import CheckpointError, ConfigError
 from segconf.models.dropout import add_decoder_dropout
+from segconf.models.upsampling import fold_upsampling
 from segconf.models.weights import find_weights_file, load_encoder_weights
 
 SHOWN_ENCODERS = 5
@@ -73,6 +74,7 @@ def _unet(config: ModelConfig, encoder_weights: str | None) -> nn.Module:
             f"model.encoder = {config.encoder}: cannot be the encoder of a UNet ({error}). "
             "For example: resnet34."
         ) from error
+    fold_upsampling(model)
     return model
 
 
