@@ -64,7 +64,7 @@ class TrainingListener:
         """Called after every step."""
 
     def on_epoch(self, summary: EpochSummary) -> None:
-        """Called after every epoch, when its checkpoint is on the disk."""
+        """Called after every epoch, when its checkpoint, if it has one, is on the disk."""
 
 
 class Loop:
@@ -124,7 +124,7 @@ class Loop:
             if self.ranks.is_first:
                 self._write_time(epoch, trained - started, time.perf_counter() - trained)
         except OSError as error:
-            raise TrainingError(self._cannot_write(error, epoch)) from error
+            raise TrainingError(self._cannot_write(error, state)) from error
         if self.ranks.is_first:
             self.listener.on_epoch(summary)
         return summary
@@ -142,6 +142,8 @@ class Loop:
                 save_checkpoint(self.run.best_file, kept.state_dict(), self.config)
             if self.config.training.features == "online":
                 self._write_online_features()
+        if state.epoch % self.config.training.checkpoint_every and not self._is_last(epoch):
+            return
         save_state(state, self.run, self.ranks)
         if self.ranks.is_first:
             write_epochs(self.run.epochs_file, state.summaries)
@@ -174,7 +176,7 @@ class Loop:
             grid = stranger_grid(self.config.data.size)
             save_features(self.run.features_file, training, validation, grid)
         except OSError as error:
-            raise TrainingError(self._cannot_write(error, state.epoch)) from error
+            raise TrainingError(self._cannot_write(error, state)) from error
 
     def _train(self, state: TrainingState, epoch: int) -> list[LossTerms]:
         config, ranks = self.config, self.ranks
@@ -210,7 +212,7 @@ class Loop:
                 if ranks.is_first:
                     self.listener.on_step(len(terms), len(self.dataset), term)
         except NotFiniteError as error:
-            raise TrainingError(self._not_finite(error, epoch)) from error
+            raise TrainingError(self._not_finite(error, state)) from error
         return terms
 
     def _sweep(self, state: TrainingState, epoch: int) -> None:
@@ -221,8 +223,8 @@ class Loop:
         sweep(state.model, batches, state.history, epoch=epoch, device=self.device)
 
     def _validate(self, state: TrainingState, summary: EpochSummary) -> EpochSummary:
-        every, last = self.config.training.validate_every, self.config.training.epochs - 1
-        if (summary.epoch + 1) % every and summary.epoch != last:
+        every = self.config.training.validate_every
+        if (summary.epoch + 1) % every and not self._is_last(summary.epoch):
             return summary
         own = self.ranks.own(len(self.pixels.validation_images))
         dataset = CaseDataset(
@@ -235,13 +237,11 @@ class Loop:
         averaged = state.average.model if state.average is not None else None
         return replace(
             summary,
-            scores=self._scores(state.model, loader, summary.epoch),
-            averaged_scores=None
-            if averaged is None
-            else self._scores(averaged, loader, summary.epoch),
+            scores=self._scores(state.model, loader, state),
+            averaged_scores=None if averaged is None else self._scores(averaged, loader, state),
         )
 
-    def _scores(self, model: nn.Module, loader: DataLoader[Batch], epoch: int) -> Scores:
+    def _scores(self, model: nn.Module, loader: DataLoader[Batch], state: TrainingState) -> Scores:
         self.ranks.share_buffers(model)
         classes = self.config.model.classes
         with watching(model) as seen:
@@ -253,32 +253,31 @@ class Loop:
         self._validation_features = in_order(features, self.ranks)
         if scores is None:
             raise TrainingError(
-                f"{self.run.path}: after epoch {epoch + 1} the network's output on the validation "
-                f"images is not finite. {self._last_good(epoch)} "
+                f"{self.run.path}: after epoch {state.epoch + 1} the network's output on the "
+                f"validation images is not finite. {_last_good(self.run, state)} "
                 "Try a smaller training.learning_rate."
             )
         return scores
 
-    def _not_finite(self, error: NotFiniteError, epoch: int) -> str:
+    def _not_finite(self, error: NotFiniteError, state: TrainingState) -> str:
         rows = self.ranks.gather(torch.from_numpy(self.pixels.rows[error.cases]))
         ids = self.run.data().training_ids()
         names = ", ".join(ids[row] for row in sorted(set(rows.tolist())))
         return (
-            f"{self.run.path}: the loss is not a finite number at epoch {epoch + 1}, step "
-            f"{error.number + 1}, images {names}. {self._last_good(epoch)} "
+            f"{self.run.path}: the loss is not a finite number at epoch {state.epoch + 1}, "
+            f"step {error.number + 1}, images {names}. {_last_good(self.run, state)} "
             "Try a smaller training.learning_rate, or look at these images."
         )
 
-    def _cannot_write(self, error: OSError, epoch: int) -> str:
+    def _cannot_write(self, error: OSError, state: TrainingState) -> str:
         return (
-            f"{self.run.path}: epoch {epoch + 1} cannot be written ({error.strerror or error}). "
-            f"{self._last_good(epoch)} Free some space and continue with --resume {self.run.path}."
+            f"{self.run.path}: epoch {state.epoch} cannot be written ({error.strerror or error}). "
+            f"{_last_good(self.run, state)} Free some space and continue with --resume "
+            f"{self.run.path}."
         )
 
-    def _last_good(self, epoch: int) -> str:
-        if epoch == 0:
-            return "There is no checkpoint yet."
-        return f"The last good checkpoint: {self.run.state_file}, after epoch {epoch}."
+    def _is_last(self, epoch: int) -> bool:
+        return epoch == self.config.training.epochs - 1
 
     def _write_time(self, epoch: int, training: float, validation: float) -> None:
         new = not self.run.timing_file.exists()
@@ -287,6 +286,12 @@ class Loop:
             if new:
                 writer.writerow(["epoch", "training_seconds", "validation_seconds"])
             writer.writerow([epoch, f"{training:.3f}", f"{validation:.3f}"])
+
+
+def _last_good(run: RunFolder, state: TrainingState) -> str:
+    if state.saved == 0:
+        return "There is no checkpoint yet."
+    return f"The last good checkpoint: {run.state_file}, after epoch {state.saved}."
 
 
 def _means(terms: list[LossTerms]) -> tuple[float, float, float]:

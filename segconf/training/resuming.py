@@ -5,7 +5,10 @@ from segconf.errors import TrainingError
 from segconf.runs import RunData, RunFolder
 from segconf.snapshots import snapshot_epochs
 
-FREE = {"training.device", "training.history_storage", "training.workers"}
+FREE = {
+    *("training.checkpoint_every", "training.device"),
+    *("training.history_storage", "training.workers"),
+}
 """Settings that do not change the outcome."""
 
 

@@ -39,6 +39,8 @@ class TrainingState:
     average: WeightAverage | None = None
     history: PredictionHistory | None = None
     summaries: list[EpochSummary] = field(default_factory=list)
+    saved: int = 0
+    """Finished epochs in the last checkpoint."""
 
     @property
     def epoch(self) -> int:
@@ -68,6 +70,7 @@ def save_state(state: TrainingState, folder: RunFolder, ranks: Ranks) -> None:
     checksums = ranks.collect(checksum)
     rng = ranks.collect(_random_state())
     if not ranks.is_first:
+        state.saved = state.epoch
         return
     content = {
         "model": state.model.state_dict(),
@@ -89,6 +92,7 @@ def save_state(state: TrainingState, folder: RunFolder, ranks: Ranks) -> None:
             ) from error
         if folder.state_file.exists():
             folder.state_file.replace(folder.previous_state_file)
+    state.saved = state.epoch
 
 
 def restore_state(state: TrainingState, folder: RunFolder, ranks: Ranks, *, epochs: int) -> None:
@@ -102,7 +106,7 @@ def restore_state(state: TrainingState, folder: RunFolder, ranks: Ranks, *, epoc
     """
     files = (folder.state_file, folder.previous_state_file)
     if not any(file.exists() for file in (*files, folder.epochs_file)):
-        logger.warning("%s: no epoch was finished, starting with the first", folder.path)
+        logger.warning("%s: no checkpoint yet, starting with the first epoch", folder.path)
         return
     problems: list[str] = []
     for file in files:
@@ -173,6 +177,7 @@ def _restore_from(
     if state.average is not None:
         state.average.load_state_dict(content["average"], content["average_steps"])
     state.summaries = summaries
+    state.saved = state.epoch
 
 
 def _random_state() -> list[torch.Tensor]:

@@ -83,6 +83,30 @@ def test_a_history_on_the_disk_is_the_same(folder_dataset, tmp_path, reference, 
     assert set(mapped) == {run / "history"}
 
 
+@pytest.mark.parametrize(("epoch", "saved"), [(1, None), (2, 2), (3, 2)])
+def test_fewer_checkpoints_change_nothing_but_where_a_run_goes_on(
+    folder_dataset, tmp_path, reference, epoch, saved
+):
+    class Epochs(Interrupter):
+        seen = ()
+
+        def on_epoch(self, summary):
+            self.seen += (summary.epoch,)
+
+    run, changes = tmp_path / "run", {"training__checkpoint_every": 2}
+    with pytest.raises(KeyboardInterrupt):
+        train_tiny(folder_dataset, run, listener=Interrupter(epoch, 1), **changes)
+    assert (run / "last.ckpt").exists() == (run / "epochs.csv").exists() == (saved is not None)
+    resumed = Epochs(9, 1)
+    train_tiny(folder_dataset, run, resume=True, listener=resumed, **changes)
+
+    assert resumed.seen == tuple(range(saved or 0, 4))
+    again = contents(run)
+    # Of the history, older generations are kept beside the last: those of other epochs here.
+    older = {name for name in {*reference, *again} if name.endswith(("-0002.npy", "-0003.npy"))}
+    assert set(differences(reference, again)) <= older
+
+
 def test_more_epochs_than_planned(folder_dataset, tmp_path, reference):
     run = tmp_path / "run"
     train_tiny(folder_dataset, run, training__epochs=2)
