@@ -152,7 +152,9 @@
 
   // Drawing.
   const lowest = 1 / run.classes;
-  const threshold = () => Number(find("threshold").value) / 100;
+  // The slider has whole percents; where it stands at first, the exact threshold of the run counts.
+  const untouched = () => Math.round(100 * run.threshold) === Number(find("threshold").value);
+  const threshold = () => (untouched() ? run.threshold : Number(find("threshold").value) / 100);
   const upper = () => (1 + threshold()) / 2;
   // First of the 256 levels that is not below a confidence; 80% of 2 classes is 153, not 153.00000000000003.
   const level = (confidence) => Math.ceil((255 * (confidence - lowest)) / (1 - lowest) - 1e-9);
@@ -231,7 +233,7 @@
     document.querySelector("#legend .scale").hidden = !view.heat;
     find("opacity-value").textContent = `${find("opacity").value}%`;
     find("threshold-value").textContent = percent(threshold());
-    const calibrated = run.right_below !== null && Math.round(100 * run.threshold) === Number(find("threshold").value);
+    const calibrated = run.right_below !== null && untouched();
     find("low-words").textContent = calibrated
       ? `pixels shown here were right ${percent(run.right_below)} of the time on validation images`
       : `confidence below ${percent(threshold())}: please check`;

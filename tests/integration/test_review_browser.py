@@ -229,6 +229,26 @@ def test_the_threshold_recolours_the_map_itself(page, folder, threshold):
     assert f"below {threshold}%" in text(page, "low-words")
 
 
+def test_an_untouched_slider_stands_for_the_exact_threshold(browser, folder):
+    # Of two classes, 0.70 is level 102 and 0.7049 is 104.5, so the levels 102 to 104 lie between.
+    html = folder.page_file.read_text(encoding="utf-8")
+    exact = folder.page_file.with_name("exact.html")
+    exact.write_text(html.replace('"threshold": 0.7,', '"threshold": 0.7049,'), encoding="utf-8")
+    assert exact.read_bytes() != folder.page_file.read_bytes()
+    browser.get(exact.as_uri())
+    case = "case 0 ü#%"
+    open_case(browser, case)
+    wait_for_map(browser)
+
+    shown = layer_pixels(browser)
+    confidence = sampled(read_confidence(folder.confidence(case, volume=False)), shown.shape[:2])
+    levels = np.rint((confidence - 0.5) / 0.5 * 255)
+    yellow = (shown[..., 3] > 0) & (shown[..., 0] > shown[..., 2])
+    assert ((levels >= 102) & (levels <= 104)).any()
+    np.testing.assert_array_equal(yellow, levels <= 104)
+    assert text(browser, "threshold-value") == "70%"
+
+
 def test_opacity_and_layers(page):
     open_case(page, "case 1 ü#%")
     wait_for_map(page)
