@@ -83,9 +83,11 @@ def test_a_history_on_the_disk_is_the_same(folder_dataset, tmp_path, reference, 
     assert set(mapped) == {run / "history"}
 
 
-@pytest.mark.parametrize(("epoch", "saved"), [(1, None), (2, 2), (3, 2)])
+@pytest.mark.parametrize(
+    ("every", "epoch", "saved"), [(2, 1, None), (2, 2, 2), (2, 3, 2), (3, 3, 3)]
+)
 def test_fewer_checkpoints_change_nothing_but_where_a_run_goes_on(
-    folder_dataset, tmp_path, reference, epoch, saved
+    folder_dataset, tmp_path, reference, every, epoch, saved
 ):
     class Epochs(Interrupter):
         seen = ()
@@ -93,7 +95,7 @@ def test_fewer_checkpoints_change_nothing_but_where_a_run_goes_on(
         def on_epoch(self, summary):
             self.seen += (summary.epoch,)
 
-    run, changes = tmp_path / "run", {"training__checkpoint_every": 2}
+    run, changes = tmp_path / "run", {"training__checkpoint_every": every}
     with pytest.raises(KeyboardInterrupt):
         train_tiny(folder_dataset, run, listener=Interrupter(epoch, 1), **changes)
     assert (run / "last.ckpt").exists() == (run / "epochs.csv").exists() == (saved is not None)
