@@ -145,6 +145,7 @@ class Loop:
         if state.epoch % self.config.training.checkpoint_every and not self._is_last(epoch):
             return
         save_state(state, self.run, self.ranks)
+        state.saved = state.epoch
         if self.ranks.is_first:
             write_epochs(self.run.epochs_file, state.summaries)
 

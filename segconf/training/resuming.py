@@ -6,8 +6,10 @@ from segconf.runs import RunData, RunFolder
 from segconf.snapshots import snapshot_epochs
 
 FREE = {
-    *("training.checkpoint_every", "training.device"),
-    *("training.history_storage", "training.workers"),
+    "training.checkpoint_every",
+    "training.device",
+    "training.history_storage",
+    "training.workers",
 }
 """Settings that do not change the outcome."""
 

@@ -70,7 +70,6 @@ def save_state(state: TrainingState, folder: RunFolder, ranks: Ranks) -> None:
     checksums = ranks.collect(checksum)
     rng = ranks.collect(_random_state())
     if not ranks.is_first:
-        state.saved = state.epoch
         return
     content = {
         "model": state.model.state_dict(),
@@ -92,7 +91,6 @@ def save_state(state: TrainingState, folder: RunFolder, ranks: Ranks) -> None:
             ) from error
         if folder.state_file.exists():
             folder.state_file.replace(folder.previous_state_file)
-    state.saved = state.epoch
 
 
 def restore_state(state: TrainingState, folder: RunFolder, ranks: Ranks, *, epochs: int) -> None:

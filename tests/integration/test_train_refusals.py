@@ -92,6 +92,12 @@ def test_a_loss_that_is_not_finite_names_epoch_step_images_and_checkpoint(folder
     assert len(saved["summaries"]) == 2
 
 
+def test_only_a_checkpoint_that_was_written_is_named(folder_dataset, tmp_path):
+    # Two epochs are finished when the third breaks, but the first checkpoint is due after it.
+    with pytest.raises(TrainingError, match=r"at epoch 3, .*There is no checkpoint yet"):
+        train_tiny(folder_dataset, tmp_path / "run", network=Breaking, training__checkpoint_every=3)
+
+
 class BreakingLater(TinyNetwork):
     def forward(self, images):
         return super().forward(images) + (0.0 if self.training else float("inf"))
