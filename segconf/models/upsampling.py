@@ -8,6 +8,8 @@ kernel of 4 x 4: the same sum with four products instead of nine, without the do
 map. benchmarks/decoder.py measures it.
 """
 
+from typing import cast
+
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import conv2d, conv_transpose2d, interpolate
@@ -38,7 +40,8 @@ class FoldedBlock(nn.Module):
         skip_connection: Tensor | None = None,
     ) -> Tensor:
         """Features (B, C, h, w) and those of the encoder (B, S, H, W) to features (B, O, H, W)."""
-        weight = self.conv1.get_parameter("0.weight")
+        convolution, *rest = self.conv1.children()
+        weight = cast(nn.Conv2d, convolution).weight  # a plain tensor in a functional call
         channels = feature_map.shape[1]
         if (target_height, target_width) == tuple(2 * side for side in feature_map.shape[2:]):
             features = self._doubled(feature_map, weight[:, :channels])
@@ -48,7 +51,7 @@ class FoldedBlock(nn.Module):
         # Some encoders have nothing to add at half of the resolution.
         if skip_connection is not None and skip_connection.shape[1]:
             features = features + conv2d(skip_connection, weight[:, channels:], padding=1)
-        for layer in list(self.conv1.children())[1:]:
+        for layer in rest:
             features = layer(features)
         finished: Tensor = self.conv2(features)
         return finished

@@ -38,6 +38,14 @@ def test_logits_are_those_of_the_library(encoder, training):
     torch.testing.assert_close(said, theirs(images()), rtol=1e-9, atol=1e-9)
 
 
+def test_weights_can_be_lent_for_a_call():
+    ours, theirs = pair("tu-test_resnet")
+    weights = {name: value.detach() * 1.1 for name, value in ours.state_dict().items()}
+    theirs.load_state_dict(weights)
+    said = torch.func.functional_call(ours.eval(), weights, images())
+    torch.testing.assert_close(said, theirs.eval()(images()), rtol=1e-9, atol=1e-9)
+
+
 def test_gradients_are_those_of_the_library():
     ours, theirs = pair("tu-test_resnet")
     for model in (ours, theirs):
