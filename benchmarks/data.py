@@ -20,13 +20,15 @@ import numpy as np
 import torch
 from PIL import Image
 
-from segconf.config import AugmentationConfig
-from segconf.data import Case, Grid, HoldOut, PixelCache, find_cases
-from segconf.data.cases import CaseSet
-from segconf.data.datasets import Normalization, TrainingDataset, prepare_training
+from segconf.config.schema import AugmentationConfig
+from segconf.data.cache import PixelCache
+from segconf.data.cases import Case, CaseSet
+from segconf.data.datasets.dataset import HoldOut, find_cases
+from segconf.data.preprocessing import Grid
 from segconf.data.splits import split_cases
+from segconf.data.training_set import Normalization, TrainingDataset, prepare_training
 from segconf.data.transforms import augment, normalize, training_transform
-from segconf.images import read_image
+from segconf.images.reading import read_image
 
 SIZE = (192, 256)
 NORMALIZATION = Normalization((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
@@ -113,7 +115,7 @@ def main() -> None:
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as cache:
         os.environ["SEGCONF_CACHE"] = cache
-        found = find_cases(str(arguments.folder), shares=HoldOut(0, 0))
+        found = find_cases(str(arguments.folder), hold_out=HoldOut(0, 0))
         print(f"{len(found.training)} images of {arguments.folder}, to {SIZE[0]} x {SIZE[1]}")
         compare_preparation(found.training, arguments.repeats)
         compare_epochs(found, arguments.repeats)

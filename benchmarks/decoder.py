@@ -14,8 +14,8 @@ import segmentation_models_pytorch as smp
 import torch
 from torch import Tensor, nn
 
-from segconf.config import ModelConfig
-from segconf.models import build_model
+from segconf.config.schema import ModelConfig
+from segconf.models.unet import build_model
 
 CASES = (
     ("resnet34", (192, 256), 6),

@@ -25,7 +25,8 @@ from numpy.typing import NDArray
 from sklearn.metrics import average_precision_score, confusion_matrix, log_loss, roc_curve
 from torch import Tensor
 
-from segconf.metrics import ConfidenceMetrics, bootstrap_metrics
+from segconf.metrics.bootstrap import bootstrap_metrics
+from segconf.metrics.streaming import ConfidenceMetrics
 
 HEIGHT, WIDTH = 192, 256
 LOOP_PIXELS = 1_000_000

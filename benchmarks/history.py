@@ -18,7 +18,7 @@ from pathlib import Path
 
 import torch
 
-from segconf.history import PredictionHistory
+from segconf.history.predictions import PredictionHistory
 
 IMAGES, LABELED, SIZE, EPOCHS = 2000, 250, (192, 256), 200
 BATCH_LABELED, BATCH_UNLABELED = 32, 64

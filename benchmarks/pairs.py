@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import avg_pool2d, interpolate
 
-from segconf.losses import normalize, sampled_ranking_loss
+from segconf.losses.ranking import sampled_ranking_loss
+from segconf.losses.ranking_terms import normalize
 
 SIZE = (192, 256)
 EPOCHS = 20

@@ -14,10 +14,9 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor, nn
 
-from segconf.config import ModelConfig
-from segconf.inference.passes import SinglePass, batch_logits
-from segconf.inference.stochastic import DropoutPasses
-from segconf.models import build_model
+from segconf.config.schema import ModelConfig
+from segconf.inference.predictors import DropoutPasses, SinglePass, batch_logits
+from segconf.models.unet import build_model
 
 NETWORKS = {
     "UNet-ResNet34, 192 x 256": ("resnet34", (192, 256)),

@@ -22,14 +22,16 @@ import PIL.Image
 import torch
 from torch import Tensor, nn
 
-from segconf.checkpoints import save_checkpoint
-from segconf.config import ExperimentConfig
-from segconf.inference import Model, find_images, load_model, predict
-from segconf.inference.options import PredictOptions
-from segconf.models import build_model, encoder_normalization
-from segconf.overlays.layers import draw_contour
-from segconf.overlays.picture import _with_legend, display_size
-from segconf.overlays.scale import LOW_COLOUR, MIDDLE_COLOUR
+from segconf.checkpoints.weights import save_checkpoint
+from segconf.config.schema import ExperimentConfig
+from segconf.inference.model import Model, load_model
+from segconf.inference.pipeline import PredictOptions
+from segconf.inference.predict import predict
+from segconf.inference.sources import find_images
+from segconf.models.encoders import encoder_normalization
+from segconf.models.unet import build_model
+from segconf.overlays.layers import LOW_COLOUR, MIDDLE_COLOUR, draw_contour
+from segconf.overlays.overlay import _with_legend, display_size
 
 MEGABYTE = 1e6
 

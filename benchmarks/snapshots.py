@@ -24,11 +24,10 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from segconf.config import ModelConfig
-from segconf.inference.passes import Passes, SinglePass, batch_logits
-from segconf.inference.swapping import WeightPasses
-from segconf.models import build_model
-from segconf.snapshots import read_weights, write_snapshot
+from segconf.checkpoints.snapshots import read_weights, write_snapshot
+from segconf.config.schema import ModelConfig
+from segconf.inference.predictors import Passes, SinglePass, WeightPasses, batch_logits
+from segconf.models.unet import build_model
 
 SNAPSHOTS, SIZE, REPEATS = 30, (192, 256), 2
 DESIGNS = ("softmax", "swapped", "lent", "kept", "batched")

@@ -30,8 +30,9 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from segconf.confidence import predict_with_confidence
-from segconf.config import AugmentationConfig, ModelConfig, load_config
-from segconf.data.datasets import (
+from segconf.config.loading import load_config
+from segconf.config.schema import AugmentationConfig, ModelConfig
+from segconf.data.training_set import (
     Normalization,
     TrainingDataset,
     TrainingPixels,
@@ -39,12 +40,14 @@ from segconf.data.datasets import (
     build_loader,
     training_batches,
 )
-from segconf.history import PredictionHistory
-from segconf.losses import normalize, random_partners, ranking_loss
-from segconf.models import build_model, encoder_normalization
-from segconf.training.parallel import Ranks
-from segconf.training.run import build_optimizer
-from segconf.training.steps import StepContext, StepOptions, TwoViews, train_epoch
+from segconf.history.predictions import PredictionHistory
+from segconf.losses.ranking import random_partners, ranking_loss
+from segconf.losses.ranking_terms import normalize
+from segconf.models.encoders import encoder_normalization
+from segconf.models.unet import build_model
+from segconf.processes import Ranks
+from segconf.training.step import StepContext, StepOptions, TwoViews, train_epoch
+from segconf.training.train import build_optimizer
 
 SIZE = (192, 256)
 LABELED, UNLABELED = 10, 70

@@ -5,18 +5,25 @@ from dataclasses import dataclass
 from importlib.resources import as_file, files
 from pathlib import Path
 
-from segconf.config import ExperimentConfig, load_config
-from segconf.data import find_cases
+from segconf.comparison.compare import Comparison, compare
+from segconf.comparison.tables import write_comparison
+from segconf.config.loading import load_config
+from segconf.config.schema import ExperimentConfig
 from segconf.data.cache import Progress
-from segconf.data.demo import DemoParameters, write_demo_dataset
-from segconf.evaluation import EvaluationOptions, evaluate
-from segconf.evaluation.comparing import Comparison, compare
-from segconf.evaluation.rendering import write_comparison
-from segconf.images import read_confidence, read_image, read_mask
-from segconf.inference import find_images, load_model, predict
-from segconf.metrics import dice
-from segconf.plots import Example, example_figure, training_curves
-from segconf.training import TrainingListener, train
+from segconf.data.datasets.dataset import find_cases
+from segconf.evaluation.evaluate import EvaluationOptions, evaluate
+from segconf.images.masks import read_mask
+from segconf.images.reading import read_image
+from segconf.images.writing import read_confidence
+from segconf.inference.model import load_model
+from segconf.inference.predict import predict
+from segconf.inference.sources import find_images
+from segconf.metrics.overlap import dice
+from segconf.plots.examples import Example, example_figure
+from segconf.plots.training_curves import training_curves
+from segconf.synthetic.dataset import DemoParameters, write_demo_dataset
+from segconf.training.epoch import TrainingListener
+from segconf.training.train import train
 
 SOFTMAX_FACTOR = 3
 """Epochs of softmax for one of consistency: it sees only the labeled images, which is cheaper."""

@@ -11,10 +11,9 @@ from pathlib import Path
 import torch
 
 from segconf import __version__
-from segconf.data import find_cases
-from segconf.data.discovery import dataset_folder
+from segconf.data.datasets.dataset import dataset_folder, find_cases
 from segconf.errors import SegconfError
-from segconf.inference import newest_run
+from segconf.runs.run_folder import newest_run
 
 PACKAGES = (
     *("torch", "torchvision", "segmentation-models-pytorch", "timm", "albumentations", "monai"),

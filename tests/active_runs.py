@@ -4,10 +4,12 @@ import numpy as np
 import torch
 from torch import nn
 
-from segconf.checkpoints import save_checkpoint
-from segconf.data import find_cases, split_cases
-from segconf.history import PredictionHistory
-from segconf.runs import RunData, RunFolder
+from segconf.checkpoints.weights import save_checkpoint
+from segconf.data.datasets.dataset import find_cases
+from segconf.data.splits import split_cases
+from segconf.history.predictions import PredictionHistory
+from segconf.runs.run_data import RunData
+from segconf.runs.run_folder import RunFolder
 from tests.tiny_models import write_picture
 from tests.training_runs import settings
 

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from segconf.config import ExperimentConfig, load_config, load_protocol, save_config
-from segconf.config.protocol import METHODS
+from segconf.config.loading import load_config, save_config
+from segconf.config.protocol import METHODS, load_protocol
+from segconf.config.schema import ExperimentConfig
 from segconf.errors import ConfigError
 
 CONFIGS = sorted((Path(__file__).parents[1] / "configs").glob("*.yaml"))

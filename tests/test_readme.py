@@ -39,7 +39,8 @@ def test_make_targets_exist():
 
 def test_python_example_uses_what_exists():
     from segconf import load_model
-    from segconf.inference import Model, Prediction
+    from segconf.inference.model import Model
+    from segconf.inference.prediction import Prediction
 
     assert callable(load_model)
     assert callable(Model.predict)

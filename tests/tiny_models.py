@@ -7,10 +7,10 @@ import PIL.Image
 import torch
 from torch import nn
 
-from segconf.checkpoints import save_checkpoint
-from segconf.config import ExperimentConfig
-from segconf.inference import Model, load_model
-from segconf.models import build_model
+from segconf.checkpoints.weights import save_checkpoint
+from segconf.config.schema import ExperimentConfig
+from segconf.inference.model import Model, load_model
+from segconf.models.unet import build_model
 
 
 def write_checkpoint(path: Path, *, classes=2, size=(32, 32), temperature=1.0) -> Path:

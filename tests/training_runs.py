@@ -8,11 +8,11 @@ import torch
 from safetensors import safe_open
 from torch import nn
 
-import segconf.training.run as trainer
-from segconf import checkpoints
-from segconf.config import load_config
-from segconf.history import committed_epochs
-from segconf.training import TrainingListener
+import segconf.training.train as trainer
+from segconf.checkpoints import weights as checkpoints
+from segconf.config.loading import load_config
+from segconf.history.storage import committed_epochs
+from segconf.training.epoch import TrainingListener
 
 SETTINGS = {
     "data.size": [32, 32],

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from segconf_cli.data import prepare
 from segconf_cli.display import messages, results
 from segconf_cli.options import ConfigFile, DataFolder, DatasetName, Settings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from segconf.active.results import Point
+    from segconf.active.simulation_results import Point
 
 
 def active(
@@ -63,9 +64,9 @@ def active(
 
     Example: segconf active isic --rounds 4 --budget 50 --strategies confidence,random --seeds 2
     """
-    from segconf.active import as_strategy
     from segconf.active.simulation import Simulation, simulate
-    from segconf.config import load_config
+    from segconf.active.strategies import as_strategy
+    from segconf.config.loading import load_config
     from segconf_cli.live import live_view
 
     names = dict.fromkeys(name.strip() for name in strategies.split(","))
@@ -79,10 +80,7 @@ def active(
         start=budget if start is None else start,
         seeds=seeds,
     )
-    if dataset == "demo":
-        from segconf_cli.data import make_demo
-
-        make_demo(data)
+    prepare(dataset, data)
     try:
         with live_view() as listener:
 
@@ -111,8 +109,8 @@ def _show(points: Sequence[Point], out: Path) -> None:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    from segconf.active.results import METRICS, means
-    from segconf.evaluation.tables import heading
+    from segconf.active.simulation_results import METRICS, means
+    from segconf.metrics.definitions import heading
 
     found = means(points)
     for metric in METRICS:

@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from segconf_cli.compare import show_comparison
+from segconf_cli.data import prepare
 from segconf_cli.display import messages
 from segconf_cli.options import ConfigFile, DataFolder, DatasetName, Settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from segconf.benchmark import BenchmarkRequest, BenchmarkTable, PlannedRun, Status
+    from segconf.comparison.benchmark import BenchmarkRequest, BenchmarkTable, PlannedRun
+    from segconf.comparison.launcher import Status
 
 INCOMPLETE = 3
 
@@ -83,7 +85,7 @@ def benchmark(
 
     Example: segconf benchmark isic --labeled 125,250 --seeds 3 --paper
     """
-    from segconf.benchmark import BenchmarkRequest, build_tables, plan_runs, write_tables
+    from segconf.comparison.benchmark import BenchmarkRequest, build_tables, plan_runs, write_tables
 
     request = BenchmarkRequest(
         dataset,
@@ -111,18 +113,15 @@ def _carry_out(
     runs: Sequence[PlannedRun], request: BenchmarkRequest, jobs: int
 ) -> tuple[Status, ...]:
     """Do what is missing, and show it."""
-    from segconf.benchmark import Crew, carry_out, check_runs
-    from segconf.benchmark.running import command_launcher
+    from segconf.comparison.benchmark import check_runs
+    from segconf.comparison.launcher import Crew, carry_out, command_launcher
     from segconf.errors import ConfigError
     from segconf_cli.progress import benchmark_view
 
     if jobs < 1:
         raise ConfigError(f"--jobs {jobs}: expected a number from 1.")
     check_runs(runs, request.dataset)
-    if request.dataset == "demo":
-        from segconf_cli.data import make_demo
-
-        make_demo(request.data)
+    prepare(request.dataset, request.data)
     crew = Crew(command_launcher([sys.executable, "-m", "segconf_cli"]), min(jobs, len(runs)))
     try:
         with _terminable(), benchmark_view() as view:
@@ -145,7 +144,7 @@ def _numbers(text: str | None) -> tuple[int | None, ...]:
 
 
 def _names(text: str) -> tuple[str, ...]:
-    from segconf.config import METHODS
+    from segconf.config.protocol import METHODS
 
     return METHODS if text == "all" else tuple(part.strip() for part in text.split(","))
 

@@ -9,7 +9,7 @@ from segconf_cli.display import counting, messages, results
 from segconf_cli.options import Device, RunDataFolder, RunPath
 
 if TYPE_CHECKING:
-    from segconf.evaluation.calibrating import TemperatureCalibration
+    from segconf.calibration.calibrate import TemperatureCalibration
 
 
 def calibrate(
@@ -25,7 +25,7 @@ def calibrate(
 
     Example: segconf calibrate runs/isic-softmax-250-seed0
     """
-    from segconf.evaluation.calibrating import calibrate as fit
+    from segconf.calibration.calibrate import calibrate as fit
 
     with counting() as progress:
         calibration = fit(run, data=data, device=device, on_progress=progress)
@@ -33,7 +33,7 @@ def calibrate(
 
 
 def _show(run: Path, calibration: TemperatureCalibration) -> None:
-    from segconf.evaluation.tables import heading, scaled
+    from segconf.metrics.definitions import heading, scaled
 
     fit, before, after = calibration.fit, calibration.before, calibration.after
     changes = ", ".join(

@@ -10,7 +10,7 @@ import typer
 from segconf_cli.display import messages, results
 
 if TYPE_CHECKING:
-    from segconf.evaluation.comparing import Comparison
+    from segconf.comparison.compare import Comparison
 
 
 def compare(
@@ -30,8 +30,8 @@ def compare(
 
     Example: segconf compare runs/* --paper 250 --out comparison
     """
-    from segconf.evaluation.comparing import compare as put_together
-    from segconf.evaluation.rendering import write_comparison
+    from segconf.comparison.compare import compare as put_together
+    from segconf.comparison.tables import write_comparison
 
     comparison = put_together(runs, split=split, baseline=baseline, paper=paper)
     show_comparison(comparison)
@@ -45,8 +45,9 @@ def show_comparison(comparison: Comparison) -> None:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    from segconf.evaluation.rendering import cell, difference_cell, is_best
-    from segconf.evaluation.tables import PAPER_COLUMNS, TITLES, heading
+    from segconf.comparison.published import PAPER_COLUMNS
+    from segconf.comparison.tables import cell, difference_cell, is_best
+    from segconf.metrics.definitions import TITLES, heading
 
     table = Table(title=f"{comparison.split} images", title_justify="left", box=SIMPLE_HEAD)
     table.add_column("")
@@ -79,7 +80,7 @@ def _show_costs(comparison: Comparison) -> None:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    from segconf.evaluation.costs import COSTS, cost_cell
+    from segconf.comparison.costs import COSTS, cost_cell
 
     if not comparison.costs:
         return

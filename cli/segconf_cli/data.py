@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from segconf.data.download import DownloadPlan, DownloadProgress
-    from segconf.data.report import DataReport, PartReport
+    from segconf.data.inspection import DataReport, PartReport
 
 MANY_SIZES = 3
 
@@ -41,8 +41,8 @@ def data(
 
     Example: segconf data isic --data isic2017 --verify
     """
-    from segconf.data.discovery import dataset_folder, find_cases
-    from segconf.data.report import describe
+    from segconf.data.datasets.dataset import dataset_folder, find_cases
+    from segconf.data.inspection import describe
     from segconf.errors import ConfigError
 
     folder = dataset_folder(dataset, data)
@@ -50,8 +50,7 @@ def data(
         if dataset != "isic":
             raise ConfigError(f"--download: only `isic` can be downloaded, not `{dataset}`.")
         _download(folder, keep_archives=keep_archives)
-    if dataset == "demo":
-        make_demo(data)
+    prepare(dataset, data)
     found = find_cases(dataset, data)
     with counting() as progress:
         report = describe(found, verify=verify, classes=classes, on_progress=progress)
@@ -60,17 +59,13 @@ def data(
         raise typer.Exit(2)
 
 
-def make_demo(data: Path | None) -> None:
-    """Generate the synthetic data set where it is not there yet."""
-    from segconf.data.demo import DemoParameters, write_demo_dataset
-    from segconf.data.discovery import dataset_folder
+def prepare(dataset: str, data: Path | None) -> None:
+    """Let a data set make its images where they are not there yet."""
+    from segconf.data.datasets.dataset import prepare_dataset
 
-    folder = dataset_folder("demo", data)
     with counting() as progress:
-        write_demo_dataset(
-            folder,
-            DemoParameters(),
-            on_progress=lambda done, total: progress("demo images", done, total),
+        prepare_dataset(
+            dataset, data, lambda done, total: progress(f"{dataset} images", done, total)
         )
 
 

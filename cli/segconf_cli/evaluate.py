@@ -11,8 +11,9 @@ from segconf_cli.display import counting, messages, results
 from segconf_cli.options import Device, ReportFolder, RunDataFolder, RunPath
 
 if TYPE_CHECKING:
-    from segconf.evaluation import Evaluation, EvaluationReport
-    from segconf.evaluation.strangers import StrangerReport
+    from segconf.evaluation.evaluate import Evaluation
+    from segconf.evaluation.report import EvaluationReport
+    from segconf.ood.evaluation import StrangerReport
 
 STRATA = ("boundary", "foreground")
 LITTLE_COVERAGE = 0.5
@@ -54,8 +55,8 @@ def evaluate(
     Example: segconf evaluate runs/isic-consistency-250-seed0 --max-risk 0.02
     """
     from segconf.errors import ConfigError
-    from segconf.evaluation import EvaluationOptions
-    from segconf.evaluation import evaluate as judge
+    from segconf.evaluation.evaluate import EvaluationOptions
+    from segconf.evaluation.evaluate import evaluate as judge
 
     if split not in {"test", "val"}:
         raise ConfigError(f"--split {split}: expected test or val.")
@@ -70,7 +71,7 @@ def evaluate(
         return
     _show(evaluation)
     if ood is not None:
-        from segconf.evaluation.strangers import evaluate_strangers
+        from segconf.ood.evaluation import evaluate_strangers
 
         with counting() as progress:
             report = evaluate_strangers(run, ood, evaluation.folder, options, on_progress=progress)
@@ -130,7 +131,7 @@ def show_report(report: EvaluationReport) -> None:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    from segconf.evaluation.tables import TITLES, heading, scaled
+    from segconf.metrics.definitions import TITLES, heading, scaled
 
     about = report.about
     results().print(

@@ -39,9 +39,9 @@ def export(
     Example: segconf export maps/ --out slides/ --style side-by-side --format jpg
     """
     from segconf.errors import ConfigError
-    from segconf.overlays import MAX_SIDE
-    from segconf.review.exporting import ExportOptions
-    from segconf.review.exporting import export as run
+    from segconf.overlays.overlay import MAX_SIDE
+    from segconf.review.export import ExportOptions
+    from segconf.review.export import export as run
 
     chosen = next((known for known in FORMATS if known == format), None)
     if chosen is None:

@@ -11,7 +11,7 @@ from segconf_cli.display import counting, results
 from segconf_cli.options import RunDataFolder, RunPath
 
 if TYPE_CHECKING:
-    from segconf.training.maps import HistoryMaps
+    from segconf.runs.history_maps import HistoryMaps
 
 
 def history(
@@ -24,7 +24,7 @@ def history(
     Example: segconf history runs/demo-consistency-24-seed0 --out maps
     """
     from segconf.errors import SegconfError
-    from segconf.training.maps import history_maps
+    from segconf.runs.history_maps import history_maps
 
     epochs = 0
     with counting() as progress:
@@ -50,7 +50,7 @@ def history(
 def _write(maps: HistoryMaps, out: Path) -> None:
     import numpy as np
 
-    from segconf.plots import history_picture
+    from segconf.plots.examples import history_picture
 
     named = {"consistency": maps.consistency}
     if maps.correctness is not None:

@@ -14,14 +14,15 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from segconf.training import EpochSummary, Scores, TrainingListener
+from segconf.runs.epochs import EpochSummary, Scores
+from segconf.training.epoch import TrainingListener
 from segconf_cli.display import messages
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from segconf.losses import LossTerms
+    from segconf.losses.ranking_terms import LossTerms
 
 
 @contextmanager

@@ -15,8 +15,8 @@ from segconf_cli.options import Device
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from segconf.inference import PredictionReport
-    from segconf.overlays import Style
+    from segconf.inference.predict import PredictionReport
+    from segconf.overlays.overlay import Style
 
 SOME_IMAGES_BROKEN = 3
 SHOWN_PROBLEMS = 10
@@ -92,8 +92,11 @@ def predict(
 
     Example: segconf predict images/ --out maps/
     """
-    from segconf.inference import Part, PredictOptions, find_images, load_model, newest_run
-    from segconf.inference import predict as run
+    from segconf.inference.model import load_model
+    from segconf.inference.pipeline import PredictOptions
+    from segconf.inference.predict import predict as run
+    from segconf.inference.sources import Part, find_images
+    from segconf.runs.run_folder import newest_run
 
     share = Part.parse(part) if part else None
     options = PredictOptions(
@@ -127,7 +130,7 @@ def predict(
 def as_style(name: str) -> Style:
     """The style of that name."""
     from segconf.errors import ConfigError
-    from segconf.overlays import STYLES
+    from segconf.overlays.overlay import STYLES
 
     for style in STYLES:
         if style == name:
@@ -165,7 +168,7 @@ def _progress(*, visible: bool) -> Iterator[Callable[[int, int], None]]:
 
 
 def _count_strangers(report: PredictionReport, false_alarms: float) -> None:
-    from segconf.review.cases import UNLIKE_TRAINING
+    from segconf.results.rows import UNLIKE_TRAINING
 
     found = sum(UNLIKE_TRAINING in row.flags for row in report.rows)
     if found:

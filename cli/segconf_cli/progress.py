@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console, RenderableType
 
-    from segconf.benchmark import Status
+    from segconf.comparison.launcher import Status
 
 ORDER = ("failed", "training", "evaluating", "calibrating", "waiting", "finished")
 STYLES = {"failed": "red", "waiting": "dim", "finished": "green"}

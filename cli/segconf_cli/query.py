@@ -11,7 +11,7 @@ from segconf_cli.display import counting, messages, results
 from segconf_cli.options import Device, RunDataFolder, RunPath
 
 if TYPE_CHECKING:
-    from segconf.active import Queue
+    from segconf.active.queue import Queue
 
 SHOWN = 10
 
@@ -66,9 +66,10 @@ def query(
 
     Example: segconf query runs/isic-consistency-250-seed0 --budget 50
     """
-    from segconf.active import Query, as_strategy, write_queue
-    from segconf.active import query as rank
-    from segconf.active.contact_sheet import write_contact_sheet
+    from segconf.active.query import Query
+    from segconf.active.query import query as rank
+    from segconf.active.queue import write_contact_sheet, write_queue
+    from segconf.active.strategies import as_strategy
     from segconf.errors import ConfigError
 
     if out.suffix.lower() != ".csv":

@@ -11,7 +11,8 @@ def review(
 
     Example: segconf review maps/
     """
-    from segconf.review import PredictionFolder, assemble
+    from segconf.results.prediction_folder import PredictionFolder
+    from segconf.review.page import assemble
 
     folder = PredictionFolder(maps)
     rows = assemble(folder)

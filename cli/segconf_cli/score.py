@@ -26,7 +26,7 @@ def score(
 
     Example: segconf score nnunet_predictions masks --out report
     """
-    from segconf.evaluation.scoring import score as judge
+    from segconf.evaluation.score import score as judge
 
     with counting() as progress:
         scored = judge(

@@ -13,7 +13,7 @@ from segconf_cli.options import Device, RunDataFolder
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from segconf.evaluation.surrogates import RunSurrogates
+    from segconf.comparison.surrogates import RunSurrogates
 
 
 def surrogates(
@@ -32,9 +32,9 @@ def surrogates(
 
     Example: segconf surrogates runs/isic-softmax-250-seed0 runs/isic-consistency-250-seed0
     """
+    from segconf.comparison.surrogate_tables import write_surrogates
+    from segconf.comparison.surrogates import evaluate_surrogates
     from segconf.errors import SegconfError
-    from segconf.evaluation.surrogate_tables import write_surrogates
-    from segconf.evaluation.surrogates import evaluate_surrogates
 
     found = []
     for run in runs:
@@ -55,9 +55,9 @@ def _show(found: Sequence[RunSurrogates]) -> None:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    from segconf.evaluation.surrogate_tables import gap_columns, gap_rows
-    from segconf.evaluation.surrogates import SURROGATES
-    from segconf.evaluation.tables import heading, scaled
+    from segconf.comparison.surrogate_tables import gap_columns, gap_rows
+    from segconf.comparison.surrogates import SURROGATES
+    from segconf.metrics.definitions import heading, scaled
 
     for run in found:
         table = Table(box=SIMPLE_HEAD, title_justify="left")

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from segconf_cli.data import prepare
 from segconf_cli.display import messages, results
 from segconf_cli.options import ConfigFile, DataFolder, Settings
 
 if TYPE_CHECKING:
-    from segconf.config import ExperimentConfig
-    from segconf.runs import RunFolder
-    from segconf.training import TrainingResult
+    from segconf.config.schema import ExperimentConfig
+    from segconf.runs.run_folder import RunFolder
+    from segconf.training.train import TrainingResult
 
 
 def train(
@@ -104,9 +105,9 @@ def train(
 
     Example: segconf train isic --labeled 250
     """
-    from segconf.config import load_config
+    from segconf.config.loading import load_config
     from segconf.errors import ConfigError
-    from segconf.runs import new_run_path
+    from segconf.runs.run_folder import new_run_path
 
     if resume is not None:
         if out is not None:
@@ -132,17 +133,14 @@ def train(
             "training.device": device,
         },
     )
-    if dataset == "demo":
-        from segconf_cli.data import make_demo
-
-        make_demo(data)
+    prepare(dataset, data)
     folder = resume or out or new_run_path(Path("runs"), resolved, dataset)
     _summarize(_train(resolved, dataset, data, folder, resume=resume is not None), resolved)
 
 
 def _origin(resume: Path) -> tuple[str, Path | None, Path]:
     """Data set, its folder and the configuration file of a run."""
-    from segconf.runs import RunFolder
+    from segconf.runs.run_folder import RunFolder
 
     run = RunFolder(resume)
     run.config()  # if it cannot be read, the message names the version that wrote it
@@ -154,8 +152,8 @@ def _train(
     config: ExperimentConfig, dataset: str, data: Path | None, folder: Path, *, resume: bool
 ) -> TrainingResult:
     """Train with a live view; the curves are drawn however it ends."""
-    from segconf.runs import RunFolder
-    from segconf.training import train as run
+    from segconf.runs.run_folder import RunFolder
+    from segconf.training.train import train as run
     from segconf_cli.live import live_view
 
     logging.getLogger("segconf").addHandler(_handler())
@@ -175,7 +173,7 @@ def _train(
 
 def _draw_curves(run: RunFolder) -> None:
     """Leave `training.png` behind, also when the run was interrupted."""
-    from segconf.plots import training_curves
+    from segconf.plots.training_curves import training_curves
 
     if run.epochs_file.is_file():
         training_curves(run.epochs_file, run.path / "training.png")

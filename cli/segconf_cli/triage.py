@@ -12,8 +12,8 @@ from segconf_cli.display import counting, messages, results
 from segconf_cli.options import Device, ReportFolder, RunDataFolder, RunPath
 
 if TYPE_CHECKING:
-    from segconf.evaluation.referring import ReferredCase
-    from segconf.evaluation.triage import Triage
+    from segconf.calibration.referred_cases import ReferredCase
+    from segconf.calibration.triage import Triage
 
 SHOWN = 20
 
@@ -39,11 +39,11 @@ def triage(
 
     Example: segconf triage runs/isic-consistency-250-seed0 maps/ --target-dice 0.85
     """
+    from segconf.calibration.referred_cases import refer
+    from segconf.calibration.triage import triage as judge
     from segconf.errors import ConfigError
-    from segconf.evaluation import EvaluationOptions
-    from segconf.evaluation.referring import refer
-    from segconf.evaluation.triage import triage as judge
-    from segconf.inference import load_model
+    from segconf.evaluation.evaluate import EvaluationOptions
+    from segconf.inference.model import load_model
 
     if split not in {"test", "val"}:
         raise ConfigError(f"--split {split}: expected test or val.")

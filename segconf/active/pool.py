@@ -7,12 +7,12 @@ from typing import Literal
 
 import numpy as np
 
-from segconf.data import Case, Grid, PixelCache, raise_problems
-from segconf.data.cache import Pixels, Progress
-from segconf.data.cases import pair_folder
+from segconf.data.cache import PixelCache, Pixels, Progress
+from segconf.data.cases import Case, pair_folder, raise_problems
+from segconf.data.preprocessing import Grid
 from segconf.errors import DataError
-from segconf.runs import RunFolder
-from segconf.training.maps import training_cases
+from segconf.runs.run_cases import training_cases
+from segconf.runs.run_folder import RunFolder
 
 BATCH = 16
 

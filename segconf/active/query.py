@@ -8,19 +8,24 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from segconf.active.features import deepest_features
-from segconf.active.kcenter import k_center
+from segconf.active.diversity import deepest_features, k_center
 from segconf.active.pool import BATCH, Pool, folder_pool, run_pool
 from segconf.active.queue import Choice, Queue
-from segconf.active.scores import consistency_scores, network_scores, random_scores
-from segconf.active.strategies import QUANTITIES, Strategy, asks_for_highest
-from segconf.data import Grid
+from segconf.active.strategies import (
+    QUANTITIES,
+    Strategy,
+    asks_for_highest,
+    consistency_scores,
+    network_scores,
+    random_scores,
+)
 from segconf.data.cache import Progress
 from segconf.data.decisions import decided_cases, read_decisions
+from segconf.data.preprocessing import Grid
 from segconf.devices import resolve_device
 from segconf.errors import ConfigError, DataError
 from segconf.inference.model import Model
-from segconf.runs import RunFolder
+from segconf.runs.run_folder import RunFolder
 
 DIVERSE_FACTOR = 4
 """Best-ranked images per image of the budget among which `diverse` spreads its choice."""

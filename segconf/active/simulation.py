@@ -8,18 +8,19 @@ from pathlib import Path
 
 from segconf.active.query import Query, query
 from segconf.active.queue import write_queue
-from segconf.active.results import Point, write_results
+from segconf.active.simulation_results import Point, write_results
 from segconf.active.strategies import Strategy
-from segconf.config import ExperimentConfig
-from segconf.data import HoldOut, find_cases, raise_problems
+from segconf.config.schema import ExperimentConfig
 from segconf.data.cache import Progress
-from segconf.data.discovery import DEFAULT_FOLDERS
+from segconf.data.cases import raise_problems
+from segconf.data.datasets.dataset import HoldOut, dataset_key, find_cases
 from segconf.errors import ConfigError, DataError
-from segconf.evaluation import EvaluationOptions, evaluate
+from segconf.evaluation.evaluate import EvaluationOptions, evaluate
 from segconf.files import write_text
-from segconf.runs import RunFolder
-from segconf.training import TrainingListener, train
-from segconf.training.resuming import setting_differences
+from segconf.runs.resuming import setting_differences
+from segconf.runs.run_folder import RunFolder
+from segconf.training.epoch import TrainingListener
+from segconf.training.train import train
 
 SETTINGS = "simulation.json"
 
@@ -64,7 +65,7 @@ class Simulation:
             )
         options = self.config.data
         shares = HoldOut(options.validation_share, options.test_share)
-        found = find_cases(self.dataset, self.data, shares=shares)
+        found = find_cases(self.dataset, self.data, hold_out=shares)
         raise_problems(found.problems, found.root)
         hidden = [case.id for case in found.training if case.mask_path is None]
         if hidden:
@@ -183,9 +184,8 @@ class _Worker:
 
 def _remember(plan: Simulation, out: Path) -> None:
     """Note the settings in a new folder; refuse a folder with other ones."""
-    is_named = plan.dataset in DEFAULT_FOLDERS
     settings = {
-        "dataset": plan.dataset if is_named else str(Path(plan.dataset).absolute()),
+        "dataset": dataset_key(plan.dataset),
         "start": plan.start,
         "budget": plan.budget,
         "config": plan.config.model_dump(mode="json"),

@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, Strict, model_validator
 
-from segconf.images import DEFAULT_MAX_PIXELS
+from segconf.images.types import DEFAULT_MAX_PIXELS
 
 Count = Annotated[int, Strict(), Field(ge=1)]
 NaturalNumber = Annotated[int, Strict(), Field(ge=0)]

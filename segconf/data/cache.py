@@ -17,43 +17,25 @@ from pathlib import Path
 
 import numpy as np
 
-from segconf.config import ExperimentConfig
 from segconf.data.cases import Case, raise_problems
+from segconf.data.preprocessing import Grid
 from segconf.errors import DataError
 from segconf.files import replacing
-from segconf.images import DEFAULT_MAX_PIXELS, read_header, read_image, read_mask
+from segconf.images.masks import read_mask
+from segconf.images.reading import read_header, read_image
 
 FORMAT = 1
 """Part of every fingerprint: raise it when the same files would give other pixels."""
+
+
 LEFTOVER_AGE = 24 * 3600
+
 
 Progress = Callable[[str, int, int], None]
 """Called with what is being prepared, how many are done, and how many there are."""
+
+
 Pixels = np.ndarray[tuple[int, ...], np.dtype[np.uint8]]
-
-
-@dataclass(frozen=True, slots=True)
-class Grid:
-    """How files become pixels: everything beside the files that decides the content."""
-
-    size: tuple[int, int]
-    channels: int = 3
-    classes: int = 2
-    ignore_255: bool = False
-    intensity_window: tuple[float, float] | None = None
-    max_pixels: int = DEFAULT_MAX_PIXELS
-
-    @classmethod
-    def of(cls, config: ExperimentConfig) -> "Grid":
-        """The grid of an experiment."""
-        return cls(
-            config.data.size,
-            channels=config.model.channels,
-            classes=config.model.classes,
-            ignore_255=config.data.ignore_255,
-            intensity_window=config.data.intensity_window,
-            max_pixels=config.data.max_pixels,
-        )
 
 
 def cache_folder(root: Path) -> Path:

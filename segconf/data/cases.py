@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from segconf.errors import DataError
-from segconf.images import IMAGE_SUFFIXES, case_name, image_suffix, read_header
+from segconf.images.reading import read_header
+from segconf.images.types import IMAGE_SUFFIXES, case_name, image_suffix
 
 MASK_SUFFIXES = ("_segmentation", "_mask")
 SIDECAR_SUFFIXES = {".csv", ".html", ".json", ".md", ".pdf", ".txt", ".xml", ".yaml", ".yml"}

@@ -11,7 +11,7 @@ import numpy as np
 
 from segconf.data.cases import Case, CaseSet, raise_problems, strip_mask_suffix
 from segconf.errors import DataError
-from segconf.images import IMAGE_SUFFIXES
+from segconf.images.types import IMAGE_SUFFIXES
 
 ID_COLUMNS = ("id", "image", "image_id", "case", "name", "file")
 HOLD_OUT_SEED = 0
@@ -88,15 +88,15 @@ def split_cases(
     )
 
 
-def hold_out(
-    cases: Sequence[Case], share: float, *, salt: str = "validation"
+def hold_out_fraction(
+    cases: Sequence[Case], fraction: float, *, salt: str = "validation"
 ) -> tuple[tuple[Case, ...], tuple[Case, ...]]:
-    """Set a share of the files with masks apart; slices of one volume stay together."""
+    """Set a fraction of the files with masks apart; slices of one volume stay together."""
     files = sorted(
         {case.image_path.name for case in cases if case.mask_path is not None},
         key=lambda name: _rank(name, HOLD_OUT_SEED, salt),
     )
-    apart = set(files[: round(share * len(files))])
+    apart = set(files[: round(fraction * len(files))])
     kept = tuple(case for case in cases if case.image_path.name not in apart)
     return kept, tuple(case for case in cases if case.image_path.name in apart)
 

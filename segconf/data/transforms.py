@@ -8,15 +8,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from segconf.conventions import IGNORE
+
 # Without it albumentations asks the network for a newer version when it is imported.
 os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")
 
 import albumentations
 
-from segconf.config import AugmentationConfig
-
-IGNORE = 255
-"""Mask value of pixels that do not count: padding, and what nobody annotated."""
+from segconf.config.schema import AugmentationConfig
 
 Pixels = np.ndarray[tuple[int, ...], np.dtype[np.uint8]]
 

@@ -1,14 +1,1 @@
-"""Scores per case and for the whole set."""
-
-from segconf.evaluation.cases import CaseScores, Tolerances
-from segconf.evaluation.report import EvaluationReport
-from segconf.evaluation.run import Evaluation, EvaluationOptions, evaluate
-
-__all__ = [
-    "CaseScores",
-    "Evaluation",
-    "EvaluationOptions",
-    "EvaluationReport",
-    "Tolerances",
-    "evaluate",
-]
+"""A run, or the maps of any tool, measured against masks."""

@@ -12,16 +12,14 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 
-from segconf.evaluation.cases import CaseScores, Judge
+from segconf.evaluation.evaluator import CaseScores, Judge
 from segconf.files import replacing, write_text
-from segconf.metrics import (
-    ConfidenceMetrics,
-    ImageSummary,
-    ReliabilityCurve,
-    RiskCoverageCurve,
-    bootstrap_metrics,
-)
-from segconf.plots import reliability_diagram, risk_coverage_plot
+from segconf.metrics.bootstrap import bootstrap_metrics
+from segconf.metrics.curves import RiskCoverageCurve
+from segconf.metrics.image_summary import ImageSummary
+from segconf.metrics.reliability import ReliabilityCurve
+from segconf.metrics.streaming import ConfidenceMetrics
+from segconf.plots.curves import reliability_diagram, risk_coverage_plot
 
 Interval = tuple[float, float]
 

@@ -1,6 +1,5 @@
-"""What the model said about each training pixel, epoch after epoch, in uint8."""
+"""What the network predicted for every training pixel, epoch after epoch, in uint8."""
 
-from segconf.history.generations import committed_epochs
-from segconf.history.predictions import IGNORE, PredictionHistory
+from segconf.history.predictions import PredictionHistory
 
-__all__ = ["IGNORE", "PredictionHistory", "committed_epochs"]
+__all__ = ["PredictionHistory"]

@@ -11,10 +11,8 @@ import torch
 from numpy.typing import DTypeLike, NDArray
 from torch import Tensor
 
-from segconf.history.generations import read_generation, write_generation
-from segconf.history.storage import zeros
-
-IGNORE = 255
+from segconf.conventions import IGNORE
+from segconf.history.storage import read_generation, write_generation, zeros
 
 
 class PredictionHistory:

@@ -1,15 +1,20 @@
 """Working arrays: in memory, or mapped to the disk when they are bigger than it."""
 
+import json
 import math
 import os
 import tempfile
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from segconf.errors import TrainingError
+from segconf.files import sync_folder
 
 
 def zeros(shape: tuple[int, ...], dtype: DTypeLike, scratch: Path | None) -> NDArray[Any]:
@@ -35,3 +40,131 @@ def _mapped_zeros(shape: tuple[int, ...], dtype: DTypeLike, scratch: Path) -> ND
         else:
             file.truncate(size)
         return np.asarray(np.memmap(file, dtype, mode="r+", shape=shape))
+
+
+Array = NDArray[Any]
+
+
+# A checkpoint is written after its generation. While that of epoch E is being written, those of E-1
+# and E-2 are still on the disk, and E-2 is needed if E-1 turns out to be corrupt.
+KEPT_GENERATIONS = 3
+
+
+def committed_epochs(folder: Path) -> list[int]:
+    """Epochs of the complete generations, in ascending order; none for a missing folder."""
+    return sorted(int(path.stem.removeprefix("epoch-")) for path in folder.glob("epoch-*.json"))
+
+
+def write_generation(
+    folder: Path, epoch: int, arrays: Mapping[str, Array], facts: Mapping[str, Any]
+) -> int:
+    """Write one generation and drop those that no checkpoint can ask for any more.
+
+    Generations of this epoch or later are removed first: they belong to a future that a resumed run
+    is writing anew.
+
+    Args:
+        folder: created if missing.
+        epoch: name of the generation.
+        arrays: what to write, by name.
+        facts: small values stored in the marker as JSON.
+
+    Returns:
+        Checksum of everything written, for ``read_generation``.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    _remove(folder, {known for known in committed_epochs(folder) if known >= epoch})
+    checksums = {}
+    for name, array in arrays.items():
+        with _replacing(folder / f"{name}-{epoch:04d}.npy") as file:
+            np.save(file, array, allow_pickle=False)
+        checksums[name] = _checksum(array)
+    sync_folder(folder)
+    marker = json.dumps({"epoch": epoch, "checksums": checksums, "facts": dict(facts)}).encode()
+    with _replacing(_marker(folder, epoch)) as file:
+        file.write(marker)
+    sync_folder(folder)
+    kept = committed_epochs(folder)[-KEPT_GENERATIONS:]
+    _remove(folder, set(committed_epochs(folder)) - set(kept))
+    _sweep(folder, set(kept))
+    return zlib.crc32(marker)
+
+
+def read_generation(
+    folder: Path, epoch: int, *, checksum: int | None = None
+) -> tuple[dict[str, Array], dict[str, Any]]:
+    """Map the arrays of a generation read-only, check them, and load its facts.
+
+    Args:
+        folder: as given to ``write_generation``.
+        epoch: name of the generation.
+        checksum: what ``write_generation`` returned; None accepts any generation of this epoch.
+
+    Raises:
+        FileNotFoundError: no complete generation of this epoch.
+        ValueError: the generation is damaged or not the one with this checksum.
+    """
+    path = _marker(folder, epoch)
+    if not path.is_file():
+        known = ", ".join(map(str, committed_epochs(folder))) or "none"
+        raise FileNotFoundError(
+            f"{folder}: no prediction history of epoch {epoch} (found: {known}). "
+            "Resume from a checkpoint of one of these epochs, or train anew."
+        )
+    marker = path.read_bytes()
+    if checksum is not None and zlib.crc32(marker) != checksum:
+        raise ValueError(
+            f"{path}: not the prediction history that was saved with the checkpoint. "
+            "Put the history folder of this run back, or train anew."
+        )
+    content = json.loads(marker)
+    arrays: dict[str, Array] = {}
+    for name, expected in content["checksums"].items():
+        array_path = folder / f"{name}-{epoch:04d}.npy"
+        arrays[name] = np.load(array_path, mmap_mode="r", allow_pickle=False)
+        if _checksum(arrays[name]) != expected:
+            raise ValueError(
+                f"{array_path}: the content is damaged (checksum differs). "
+                "Resume from the checkpoint before, or train anew."
+            )
+    return arrays, content["facts"]
+
+
+@contextmanager
+def _replacing(path: Path) -> Iterator[BinaryIO]:
+    """A file opened for writing that takes the place of ``path`` once it is safely on the disk."""
+    partial = path.with_name(path.name + ".partial")
+    with partial.open("wb") as file:
+        yield file
+        file.flush()
+        os.fsync(file.fileno())
+    partial.replace(path)
+
+
+def _marker(folder: Path, epoch: int) -> Path:
+    return folder / f"epoch-{epoch:04d}.json"
+
+
+def _checksum(array: Array) -> int:
+    return zlib.crc32(array.reshape(-1).view(np.uint8).data)
+
+
+def _remove(folder: Path, epochs: set[int]) -> None:
+    """Remove generations, markers first, so that no marker ever speaks of missing arrays."""
+    for epoch in epochs:
+        _marker(folder, epoch).unlink()
+    if epochs:
+        sync_folder(folder)
+    for epoch in epochs:
+        for path in folder.glob(f"*-{epoch:04d}.npy"):
+            path.unlink()
+
+
+def _sweep(folder: Path, kept: set[int]) -> None:
+    """Remove what a crash left behind: partial files and arrays without a marker."""
+    names = {f"{epoch:04d}" for epoch in kept}
+    for path in folder.glob("*.partial"):
+        path.unlink()
+    for path in folder.glob("*-*.npy"):
+        if path.stem.rpartition("-")[2] not in names:
+            path.unlink()

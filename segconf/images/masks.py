@@ -8,6 +8,7 @@ import PIL.Image
 from numpy.typing import NDArray
 from PIL.ImageFile import ImageFile
 
+from segconf.conventions import IGNORE
 from segconf.errors import DataError
 from segconf.images.nifti import open_volume
 from segconf.images.orientation import turn_upright
@@ -15,7 +16,6 @@ from segconf.images.raster import decode, grey_values, open_picture
 from segconf.images.resizing import resize_mask
 from segconf.images.types import (
     DEFAULT_MAX_PIXELS,
-    IGNORE,
     NIFTI_SUFFIXES,
     ByteArray,
     Size,

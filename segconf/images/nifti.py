@@ -139,7 +139,7 @@ def read_volume(
     max_pixels: int,
     window: Window | None,
 ) -> Image:
-    """Read a slice or a volume as 8-bit pixels; see `segconf.images.read_image` for the rules."""
+    """Read a slice or a volume as 8-bit pixels; see `segconf.images.reading.read_image` for the rules."""
     with open_volume(path) as volume:
         check_ceiling(path, volume.size, volume.slices, max_pixels)
         voxels = volume.read(slice_index)  # (C, D, H, W)

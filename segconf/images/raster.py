@@ -24,14 +24,7 @@ from PIL.TiffImagePlugin import TiffImageFile
 from segconf.errors import DataError
 from segconf.images.orientation import FIRST_SWAPPED, find_orientation, turn_upright
 from segconf.images.resizing import Box, resize_picture
-from segconf.images.types import (
-    ByteArray,
-    Header,
-    Size,
-    check_ceiling,
-    describe_os_error,
-    reason,
-)
+from segconf.images.types import ByteArray, Header, Size, check_ceiling, describe_os_error, reason
 
 # The content decides, not the suffix. Constructing the decoder directly, instead of with
 # PIL.Image.open, leaves out pillow's fixed limit on the number of pixels without touching its
@@ -131,7 +124,7 @@ def picture_header(path: Path) -> Header:
 
 
 def read_picture(path: Path, *, channels: int, size: Size | None, max_pixels: int) -> ByteArray:
-    """Decode to (C, H, W) uint8, upright; see `segconf.images.read_image` for the rules."""
+    """Decode to (C, H, W) uint8, upright; see `segconf.images.reading.read_image` for the rules."""
     with open_picture(path) as picture:
         check_ceiling(path, picture.size, 1, max_pixels)
         target = None if size is None else picture.stored(size)

@@ -20,9 +20,6 @@ IMAGE_SUFFIXES = PICTURE_SUFFIXES | NIFTI_SUFFIXES
 DEFAULT_MAX_PIXELS = 1_000_000_000
 """Ceiling on height x width x slices: about 3 GB as RGB; a larger claim is taken for a mistake."""
 
-IGNORE = 255
-"""Mask value of a pixel that has no class."""
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Image:

@@ -8,16 +8,16 @@ import numpy as np
 import PIL.Image
 from numpy.typing import NDArray
 
+from segconf.conventions import FULL_SCALE
 from segconf.errors import DataError
 from segconf.images.nifti import open_volume
 from segconf.images.orientation import turn_upright
 from segconf.images.raster import decode, open_picture
 from segconf.images.types import NIFTI_SUFFIXES, Image, image_suffix, reason, supported_suffix
 
-_FULL_SCALE = 65535
 _LARGEST_CLASS = 255
 _PICTURE_AXES = 2
-_WHITE_OF_MODE = {"L": 255, "I;16": _FULL_SCALE, "I;16B": _FULL_SCALE, "I": _FULL_SCALE}
+_WHITE_OF_MODE = {"L": 255, "I;16": FULL_SCALE, "I;16B": FULL_SCALE, "I": FULL_SCALE}
 
 _NIFTI_1: Any = nibabel.Nifti1Image
 _NIFTI_2: Any = nibabel.Nifti2Image
@@ -51,7 +51,7 @@ def write_confidence(
     """
     if not ((confidence >= 0) & (confidence <= 1)).all():
         raise ValueError("confidence must lie between 0 and 1")
-    levels = np.rint(confidence.astype(np.float64) * _FULL_SCALE).astype(np.uint16)
+    levels = np.rint(confidence.astype(np.float64) * FULL_SCALE).astype(np.uint16)
     _write(Path(path), levels, confidence.astype(np.float32), like)
 
 
@@ -103,7 +103,7 @@ def confidence_bits(path: Path | str) -> int:
     if supported_suffix(path) in NIFTI_SUFFIXES:
         return 0
     with open_picture(path) as picture:
-        return 8 if _WHITE_OF_MODE.get(picture.decoder.mode, 0) < _FULL_SCALE else 16
+        return 8 if _WHITE_OF_MODE.get(picture.decoder.mode, 0) < FULL_SCALE else 16
 
 
 def read_probability_volume(path: Path | str) -> NDArray[np.float32]:

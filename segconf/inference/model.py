@@ -3,7 +3,6 @@
 import hashlib
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,52 +12,25 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from segconf.checkpoints import load_checkpoint
-from segconf.data.inputs import read_input
+from segconf.calibration.stored import Calibration, read_calibration
+from segconf.checkpoints.weights import load_checkpoint
+from segconf.confidence import FloatArray
+from segconf.conventions import FULL_SCALE
+from segconf.data.preprocessing import read_input
 from segconf.data.transforms import normalize
 from segconf.devices import resolve_device
-from segconf.images import Image, slices_on_grid
-from segconf.images.types import ByteArray
-from segconf.inference.batches import BatchRunner
-from segconf.inference.calibration import Calibration, read_calibration
-from segconf.inference.grid import FULL_SCALE, Band, Maps, resized_bands
-from segconf.inference.methods import passes_of, weight_files
-from segconf.inference.passes import batch_logits
-from segconf.inference.probabilities import FloatArray
-from segconf.inference.tiles import tiled_bands
-from segconf.models import encoder_normalization
-from segconf.overlays import Scale, Style, overlay
-from segconf.strangers import load_stranger_score, pooled_features
+from segconf.images.resizing import slices_on_grid
+from segconf.images.types import ByteArray, Image
+from segconf.inference.batch_runner import BatchRunner
+from segconf.inference.prediction import _VOLUME_AXES, Prediction
+from segconf.inference.predictors import batch_logits, passes_of, weight_files
+from segconf.inference.resampling import resized_bands, tiled_bands
+from segconf.models.encoders import encoder_normalization
+from segconf.ood.detector import load_stranger_score, pooled_features
+from segconf.overlays.layers import Scale
+from segconf.results.maps import Band, Maps
 
 _ACCELERATOR_BATCH = 16
-_VOLUME_AXES = 4
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Prediction:
-    """What a model says about one image, on the grid of that image.
-
-    Attributes:
-        image: the pixels that were judged, (C, H, W), or (C, D, H, W) for a volume.
-        mask: class index of every pixel, (H, W) or (D, H, W).
-        confidence: probability of that class, 0..1, high = good.
-        probabilities: of all classes, (K, H, W) or (K, D, H, W).
-        scale: levels at which low confidence is shown.
-    """
-
-    image: Image
-    mask: ByteArray
-    confidence: FloatArray
-    probabilities: FloatArray
-    scale: Scale
-
-    def overlay(self, style: Style = "contour", *, slice_index: int | None = None) -> ByteArray:
-        """Picture (h, w, 3) of image, contour and low confidence; the middle slice of a volume."""
-        pixels, mask, confidence = self.image.pixels, self.mask, self.confidence
-        if pixels.ndim == _VOLUME_AXES:
-            index = pixels.shape[1] // 2 if slice_index is None else slice_index
-            pixels, mask, confidence = pixels[:, index], mask[index], confidence[index]
-        return overlay(pixels, mask, confidence, style=style, scale=self.scale)
 
 
 class Model:

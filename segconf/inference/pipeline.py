@@ -1,10 +1,4 @@
-"""A job: decoding, network and encoding overlap, and no more images are held than fit.
-
-With an accelerator, or for tiles, volumes and methods of several passes, the network runs in the
-calling thread on batches while other threads decode and encode. For pictures on a processor every
-thread takes an image from the file to the results, with a network of one thread: no processor waits
-for another, and the numbers do not depend on how many there are.
-"""
+"""What a prediction job may choose; everything else comes with the model."""
 
 import logging
 import os
@@ -16,26 +10,51 @@ from dataclasses import dataclass
 
 import torch
 
+from segconf.confidence import FloatArray
 from segconf.errors import DataError
-from segconf.images import Image, read_header
 from segconf.images.raster import open_picture
-from segconf.images.types import NIFTI_SUFFIXES, ByteArray, image_suffix
-from segconf.inference.batches import as_batch
-from segconf.inference.grid import Maps
+from segconf.images.reading import read_header
+from segconf.images.types import NIFTI_SUFFIXES, ByteArray, Image, image_suffix
+from segconf.inference.batch_runner import as_batch
 from segconf.inference.model import Model
-from segconf.inference.options import PredictOptions
-from segconf.inference.probabilities import FloatArray
 from segconf.inference.sources import Source
-from segconf.inference.summary import TOO_SMALL, mark_stranger, summarize
-from segconf.inference.writing import write_failure, write_results
-from segconf.review.cases import UNREADABLE, CaseRow
-from segconf.review.folder import PredictionFolder
+from segconf.overlays.overlay import Style
+from segconf.results.maps import Maps
+from segconf.results.prediction_folder import PredictionFolder
+from segconf.results.rows import UNREADABLE, CaseRow
+from segconf.results.summary import TOO_SMALL, mark_stranger, summarize
+from segconf.results.writing import write_failure, write_results
+
+
+@dataclass(frozen=True, slots=True)
+class PredictOptions:
+    """Options of a job.
+
+    Attributes:
+        tile: slide the network over the image at its native resolution.
+        style: of the overlays.
+        save_probabilities: keep those of all classes.
+        skip_existing: leave images alone that have complete results.
+        workers: threads that decode and encode; as many as processors by default.
+    """
+
+    tile: bool = False
+    style: Style = "contour"
+    save_probabilities: bool = False
+    skip_existing: bool = False
+    workers: int | None = None
+
 
 PIXELS_IN_FLIGHT = 64_000_000
 """Pixels of all images between decoding and encoding; one larger image goes alone."""
+
+
 _SPARE_IMAGES = 2
 
+
 Progress = Callable[[int, int], None]
+
+
 logger = logging.getLogger(__name__)
 
 

@@ -1,135 +1,37 @@
-"""The entry: predict images into a folder, alone or as one of several processes."""
+"""A trained network ready to be used: from an image to logits on the grid of that image."""
 
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import timedelta
-from pathlib import Path
 
-import torch.distributed as dist
+from segconf.confidence import FloatArray
+from segconf.images.types import ByteArray, Image
+from segconf.overlays.layers import Scale
+from segconf.overlays.overlay import Style, overlay
 
-from segconf.errors import CheckpointError, DataError
-from segconf.inference.model import Model
-from segconf.inference.options import PredictOptions
-from segconf.inference.pipeline import Job, Progress
-from segconf.inference.record import claim, describe_run
-from segconf.inference.sources import Part, Source, Sources
-from segconf.review.assembling import assemble
-from segconf.review.cases import CaseRow, read_row
-from segconf.review.folder import PredictionFolder
-
-_PATIENCE = timedelta(days=30)
+_VOLUME_AXES = 4
 
 
-@dataclass(frozen=True, slots=True)
-class PredictionReport:
-    """How a job went in this process.
+@dataclass(frozen=True, slots=True, eq=False)
+class Prediction:
+    """What a model says about one image, on the grid of that image.
 
     Attributes:
-        folder: the results.
-        rows: images of this process that were predicted now, and those that failed.
-        skipped: images that were there already.
+        image: the pixels that were judged, (C, H, W), or (C, D, H, W) for a volume.
+        mask: class index of every pixel, (H, W) or (D, H, W).
+        confidence: probability of that class, 0..1, high = good.
+        probabilities: of all classes, (K, H, W) or (K, D, H, W).
+        scale: levels at which low confidence is shown.
     """
 
-    folder: Path
-    rows: tuple[CaseRow, ...]
-    skipped: int
+    image: Image
+    mask: ByteArray
+    confidence: FloatArray
+    probabilities: FloatArray
+    scale: Scale
 
-    @property
-    def broken(self) -> tuple[CaseRow, ...]:
-        """Images that could not be read."""
-        return tuple(row for row in self.rows if row.error)
-
-
-def predict(
-    model: Model,
-    sources: Sources,
-    out: Path,
-    *,
-    options: PredictOptions | None = None,
-    part: Part | None = None,
-    on_progress: Progress | None = None,
-) -> PredictionReport:
-    """Write masks, confidence maps, overlays, `cases.csv` and the review page of images.
-
-    Under torchrun every rank takes its share of the images, within `part`. Parts never write the
-    same file but `cases.csv` and `review.html`, which are complete when the last part is.
-
-    Args:
-        model: from `load_model`.
-        sources: from `find_images`.
-        out: the prediction folder.
-        options: what is written and how.
-        part: this process's share of a job that several processes were started for.
-        on_progress: is told how many images of how many are done.
-    """
-    options = options or PredictOptions()
-    folder = PredictionFolder(out)
-    claim(folder, describe_run(model, sources, options))
-    rank = Part(int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1")))
-    own = rank.own((part or Part()).own(sources.items))
-    todo = [source for source in own if not (options.skip_existing and _is_done(folder, source))]
-    with _meeting_at_the_end(rank):
-        rows = Job(model, folder, options).run(todo, on_progress)
-    if rank.index == 0:
-        assemble(folder)
-    rows.sort(key=lambda row: row.case)
-    return PredictionReport(out, tuple(rows), len(own) - len(todo))
-
-
-def _is_done(folder: PredictionFolder, source: Source) -> bool:
-    path = folder.row(source.case)
-    if not path.is_file():
-        return False
-    row = read_row(path)
-    files = folder.outputs(row.case, volume=row.is_volume)
-    return not row.error and all(file.is_file() for file in files)
-
-
-@contextmanager
-def _meeting_at_the_end(rank: Part) -> Iterator[None]:
-    """Let every rank wait for the others: torchrun ends all of them when one reports a failure."""
-    if rank.count == 1:
-        yield
-        return
-    dist.init_process_group("gloo", timeout=_PATIENCE)
-    try:
-        yield
-        dist.barrier()
-    finally:
-        dist.destroy_process_group()
-
-
-def newest_run(parent: Path = Path("runs")) -> Path:
-    """The run folder whose training finished last.
-
-    Raises:
-        CheckpointError: there is none.
-    """
-    finished = [path for path in parent.glob("*") if _is_finished(path)]
-    if not finished:
-        raise CheckpointError(
-            f"{parent.absolute()}: no finished run here. Train one with `segconf train`, or name "
-            "a run folder or weights file with --checkpoint."
-        )
-    return max(finished, key=lambda run: max(f.stat().st_mtime_ns for f in _epoch_tables(run)))
-
-
-def _is_finished(run: Path) -> bool:
-    from segconf.config import load_config
-
-    tables, config = _epoch_tables(run), run / "config.yaml"
-    if not tables or not config.is_file() or not (run / "best.safetensors").is_file():
-        return False
-    try:
-        epochs = load_config(config).training.epochs
-        lines = [table.read_text(encoding="utf-8").splitlines() for table in tables]
-    except (OSError, DataError):
-        return False
-    return all(len(table) - 1 >= epochs for table in lines)
-
-
-def _epoch_tables(run: Path) -> list[Path]:
-    """`epochs.csv` of a run, or those of the members of an ensemble."""
-    return [*run.glob("epochs.csv"), *run.glob("members/*/epochs.csv")]
+    def overlay(self, style: Style = "contour", *, slice_index: int | None = None) -> ByteArray:
+        """Picture (h, w, 3) of image, contour and low confidence; the middle slice of a volume."""
+        pixels, mask, confidence = self.image.pixels, self.mask, self.confidence
+        if pixels.ndim == _VOLUME_AXES:
+            index = pixels.shape[1] // 2 if slice_index is None else slice_index
+            pixels, mask, confidence = pixels[:, index], mask[index], confidence[index]
+        return overlay(pixels, mask, confidence, style=style, scale=self.scale)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from segconf.errors import ConfigError, DataError
-from segconf.images import IMAGE_SUFFIXES, case_name, image_suffix
+from segconf.images.types import IMAGE_SUFFIXES, case_name, image_suffix
 
 LIST_SUFFIX = ".txt"
 _SUPERPIXELS = "_superpixels"  # ISIC ships them among its images

@@ -9,8 +9,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from segconf.metrics.calibration import expected_calibration_error
+from segconf.metrics.image_summary import ImageSummary, coarse_value, confidence_of
 from segconf.metrics.overlap import mean_iou
+from segconf.metrics.reliability import expected_calibration_error
 from segconf.metrics.selective import (
     RECALL_OF_FPR,
     closed_form_optimal_aurc,
@@ -18,7 +19,6 @@ from segconf.metrics.selective import (
     ranking_sums,
 )
 from segconf.metrics.streaming import Protocol
-from segconf.metrics.summary import ImageSummary, coarse_value, confidence_of
 
 Floats: TypeAlias = NDArray[np.float64]
 

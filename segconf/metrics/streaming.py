@@ -11,15 +11,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from segconf.devices import one_thread
 from segconf.metrics import inputs
-from segconf.metrics.calibration import (
-    ConfidenceSums,
-    ReliabilityCurve,
-    confidence_sums,
-    ece_edges,
-    expected_calibration_error,
-    reliability_curve,
-)
 from segconf.metrics.curves import (
     RiskCoverageCurve,
     RiskThreshold,
@@ -27,17 +20,19 @@ from segconf.metrics.curves import (
     selected_errors,
 )
 from segconf.metrics.exact import FixedPointSum
+from segconf.metrics.image_summary import ImageSummary, coarse_bin, confidence_of
 from segconf.metrics.overlap import mean_iou
 from segconf.metrics.ranking import Groups, RankingHistogram
-from segconf.metrics.selective import closed_form_optimal_aurc, optimal_aurc, ranking_metrics
-from segconf.metrics.summary import ImageSummary, coarse_bin, confidence_of
-from segconf.metrics.terms import (
-    BINARY,
-    PixelTerms,
-    terms_from_logits,
-    terms_from_probabilities,
+from segconf.metrics.reliability import (
+    ConfidenceSums,
+    ReliabilityCurve,
+    confidence_sums,
+    ece_edges,
+    expected_calibration_error,
+    reliability_curve,
 )
-from segconf.metrics.threads import one_thread
+from segconf.metrics.selective import closed_form_optimal_aurc, optimal_aurc, ranking_metrics
+from segconf.metrics.terms import BINARY, PixelTerms, terms_from_logits, terms_from_probabilities
 
 Protocol: TypeAlias = Literal["strict", "paper"]
 

@@ -1,6 +1,1 @@
-"""The network named in the configuration."""
-
-from segconf.models.network import build_model
-from segconf.models.normalization import encoder_normalization
-
-__all__ = ["build_model", "encoder_normalization"]
+"""Networks and their weights."""

@@ -9,7 +9,7 @@ import copy
 import torch
 from torch import Tensor, nn
 
-from segconf.models.upsampling import decoder_blocks
+from segconf.models.folding import decoder_blocks
 
 
 class DropoutBlock(nn.Module):

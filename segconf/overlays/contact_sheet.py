@@ -10,10 +10,9 @@ import PIL.ImageDraw
 import PIL.ImageFont
 from numpy.typing import NDArray
 
-from segconf.overlays.layers import Pixels, draw_bands, draw_contour
+from segconf.overlays.layers import Pixels, Scale, draw_bands, draw_contour
 from segconf.overlays.legend import BACKGROUND, Entry, legend
-from segconf.overlays.picture import NOTICE, sampled, shown_image
-from segconf.overlays.scale import Scale
+from segconf.overlays.overlay import NOTICE, sampled, shown_image
 
 _SIDE = 240
 _GAP = 12

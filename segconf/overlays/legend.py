@@ -9,8 +9,7 @@ import PIL.ImageDraw
 import PIL.ImageFont
 from numpy.typing import NDArray
 
-from segconf.overlays.layers import draw_bands, draw_line
-from segconf.overlays.scale import Scale
+from segconf.overlays.layers import Scale, draw_bands, draw_line
 
 BACKGROUND = (22, 24, 28)
 _TEXT = (236, 238, 241)

@@ -6,12 +6,15 @@ from typing import Any
 
 import numpy as np
 
-from segconf.overlays import NOTICE
-from segconf.review.cases import CaseRow
-from segconf.review.folder import RunRecord
-from segconf.review.rendering import script_safe
+from segconf.files import write_text
+from segconf.overlays.overlay import NOTICE
+from segconf.results.prediction_folder import PredictionFolder, RunRecord
+from segconf.results.rows import CaseRow, table
+from segconf.review.pictures import script_safe
 
 _DIGITS = 4
+
+
 _LEVELS = 256
 
 
@@ -53,3 +56,23 @@ def _data(rows: Sequence[CaseRow], record: RunRecord) -> dict[str, Any]:
             for row in rows
         ],
     }
+
+
+def assemble(folder: PredictionFolder) -> list[CaseRow]:
+    """Write both files for all cases of a folder.
+
+    Several processes may do this at once. Each looks again after it has written: whoever writes
+    last has seen every row.
+    """
+    record = folder.record()
+    while True:
+        listed = _listed(folder)
+        rows = folder.rows()
+        write_text(folder.table_file, table(rows))
+        write_text(folder.page_file, review_page(rows, record))
+        if _listed(folder) == listed:
+            return rows
+
+
+def _listed(folder: PredictionFolder) -> list[tuple[str, int]]:
+    return [(str(path), path.stat().st_mtime_ns) for path in folder.row_files()]

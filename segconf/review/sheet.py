@@ -8,8 +8,9 @@ import PIL.ImageDraw
 import PIL.ImageFont
 from numpy.typing import NDArray
 
-from segconf.overlays import NOTICE, Scale, Style, overlay
-from segconf.review.cases import CaseRow
+from segconf.overlays.layers import Scale
+from segconf.overlays.overlay import NOTICE, Style, overlay
+from segconf.results.rows import CaseRow
 
 _PAGE = (1754, 1240)  # A4 landscape at 150 dots per inch
 _MARGIN = 70

@@ -5,11 +5,11 @@ configuration, and the temperature of its averaged probabilities) is in the meta
 `best.safetensors`, which holds the weights of the first member and appears when all have finished.
 """
 
-from segconf.checkpoints import save_checkpoint
-from segconf.config import ExperimentConfig
+from segconf.checkpoints.snapshots import read_weights
+from segconf.checkpoints.weights import save_checkpoint
+from segconf.config.schema import ExperimentConfig
 from segconf.errors import TrainingError
-from segconf.runs import RunFolder
-from segconf.snapshots import read_weights
+from segconf.runs.run_folder import RunFolder
 
 
 def member_config(config: ExperimentConfig, number: int) -> ExperimentConfig:

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
-from segconf.training.summary import EpochSummary
+from segconf.runs.epochs import EpochSummary
 
 
 @contextmanager

@@ -4,13 +4,13 @@ import csv
 from collections.abc import Sequence
 from pathlib import Path
 
-from segconf.config import ExperimentConfig
-from segconf.data import CaseSet, Split, split_cases
-from segconf.data.cases import raise_problems
+from segconf.config.schema import ExperimentConfig
+from segconf.data.cases import CaseSet, raise_problems
 from segconf.data.decisions import decided_cases, read_decisions
-from segconf.data.splits import read_id_list
+from segconf.data.splits import Split, read_id_list, split_cases
 from segconf.errors import DataError
-from segconf.runs import RunData, RunFolder
+from segconf.runs.run_data import RunData
+from segconf.runs.run_folder import RunFolder
 
 MASK_SUFFIXES = (".png", ".nii.gz")
 """Of the masks that `segconf predict` writes: for pictures and for volumes."""

@@ -6,12 +6,12 @@ import torch
 from torch import nn
 
 from segconf.confidence import predict_with_confidence
-from segconf.data.datasets import Batch
-from segconf.history import PredictionHistory
-from segconf.metrics import ConfidenceMetrics
-from segconf.training.parallel import Ranks
-from segconf.training.steps import in_mode
-from segconf.training.summary import Scores
+from segconf.data.training_set import Batch
+from segconf.history.predictions import PredictionHistory
+from segconf.metrics.streaming import ConfidenceMetrics
+from segconf.processes import Ranks
+from segconf.runs.epochs import Scores
+from segconf.training.step import in_mode
 
 
 def validate(

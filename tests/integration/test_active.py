@@ -9,12 +9,12 @@ import pytest
 from PIL import Image
 from torch import nn
 
-import segconf.training.run as trainer
-from segconf.active.results import Point, means
+import segconf.training.train as trainer
 from segconf.active.simulation import Simulation, simulate
-from segconf.data.demo import DemoParameters, write_demo_dataset
+from segconf.active.simulation_results import Point, means
 from segconf.errors import ConfigError, DataError
-from segconf.training import TrainingListener
+from segconf.synthetic.dataset import DemoParameters, write_demo_dataset
+from segconf.training.epoch import TrainingListener
 from tests.conftest import write_folder
 from tests.training_runs import settings, train_tiny
 
@@ -35,10 +35,12 @@ class TinyEncoderNetwork(nn.Module):
 @pytest.fixture(autouse=True)
 def _tiny(monkeypatch):
     monkeypatch.setattr(trainer, "build_model", lambda _config, **_options: TinyEncoderNetwork())
-    monkeypatch.setattr("segconf.checkpoints.build_model", lambda *_, **__: TinyEncoderNetwork())
+    monkeypatch.setattr(
+        "segconf.checkpoints.weights.build_model", lambda *_, **__: TinyEncoderNetwork()
+    )
     monkeypatch.setattr("segconf.evaluation.report.RESAMPLES", 5)
-    monkeypatch.setattr("segconf.evaluation.report.risk_coverage_plot", lambda *_: None)
-    monkeypatch.setattr("segconf.evaluation.report.reliability_diagram", lambda *_: None)
+    monkeypatch.setattr("segconf.plots.curves.risk_coverage_plot", lambda *_: None)
+    monkeypatch.setattr("segconf.plots.curves.reliability_diagram", lambda *_: None)
 
 
 @pytest.fixture(scope="module")

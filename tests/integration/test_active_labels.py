@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from segconf.data import Grid, PixelCache, find_cases
-from segconf.data.datasets import prepare_training
+from segconf.data.cache import PixelCache
+from segconf.data.datasets.dataset import find_cases
+from segconf.data.preprocessing import Grid
+from segconf.data.training_set import prepare_training
 from segconf.errors import ConfigError, DataError, TrainingError
-from segconf.evaluation import EvaluationOptions, evaluate
-from segconf.runs import RunFolder
+from segconf.evaluation.evaluate import EvaluationOptions, evaluate
+from segconf.runs.run_folder import RunFolder
 from segconf.training.labels import label
 from tests.conftest import write_folder
 from tests.training_runs import (
@@ -70,7 +72,7 @@ def test_a_list_that_changed_does_not_change_a_run(folder_dataset, tmp_path):
 def test_masks_that_come_later_move_no_image(tmp_path, monkeypatch):
     """Without val/ and test/ a share of the images with masks is held out: it must not change."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("segconf.checkpoints.build_model", lambda *_, **__: TinyNetwork())
+    monkeypatch.setattr("segconf.checkpoints.weights.build_model", lambda *_, **__: TinyNetwork())
     monkeypatch.setattr("segconf.evaluation.report.RESAMPLES", 5)
     root = write_folder(tmp_path / "discs", 20, masks=10)
     shares = {"data__validation_share": 0.2, "data__test_share": 0.2}

@@ -18,18 +18,11 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-import segconf.checkpoints
-import segconf.training.run as trainer
-from segconf.benchmark import (
-    BenchmarkRequest,
-    Crew,
-    Status,
-    build_tables,
-    carry_out,
-    plan_runs,
-    write_tables,
-)
-from segconf.benchmark import running as execution
+import segconf.checkpoints.weights
+import segconf.training.train as trainer
+from segconf.comparison import launcher as execution
+from segconf.comparison.benchmark import BenchmarkRequest, build_tables, plan_runs, write_tables
+from segconf.comparison.launcher import Crew, Status, carry_out
 from segconf.errors import SegconfError
 from segconf_cli.main import app
 from segconf_cli.progress import BenchmarkView

@@ -8,12 +8,12 @@ import torch
 from safetensors import safe_open
 from typer.testing import CliRunner
 
-import segconf.checkpoints
-from segconf.checkpoints import load_checkpoint, store_temperature
+import segconf.checkpoints.weights
+from segconf.calibration.calibrate import calibrate
+from segconf.checkpoints.weights import load_checkpoint, store_temperature
 from segconf.errors import CheckpointError
-from segconf.evaluation import EvaluationOptions, evaluate
-from segconf.evaluation.calibrating import calibrate
-from segconf.inference import load_model
+from segconf.evaluation.evaluate import EvaluationOptions, evaluate
+from segconf.inference.model import load_model
 from segconf_cli.main import app
 from tests.training_runs import TinyNetwork, train_tiny
 

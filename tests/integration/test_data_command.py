@@ -105,11 +105,10 @@ def test_only_isic_can_be_downloaded(tmp_path):
 
 
 def test_demo_data_is_made_once(tmp_path, monkeypatch):
-    from segconf.data.demo import DemoParameters, archive
+    from segconf.synthetic.dataset import DemoParameters
 
-    monkeypatch.setattr(archive, "DemoParameters", DemoParameters)
     small = DemoParameters(training=4, validation=2, test=2, size=(32, 48))
-    monkeypatch.setattr("segconf.data.demo.DemoParameters", lambda: small)
+    monkeypatch.setattr("segconf.data.datasets.demo.DemoParameters", lambda: small)
     first = in_process("data", "demo", "--data", tmp_path / "demo")
     assert first.exit_code == 0, first.output
     assert "32 x 48" in first.stdout
@@ -129,10 +128,12 @@ def test_real_isic_is_complete_and_sound(shared):
 def test_real_grey_microscopy_with_one_channel(shared):
     import numpy as np
 
-    from segconf.data import Grid, HoldOut, PixelCache, find_cases
+    from segconf.data.cache import PixelCache
+    from segconf.data.datasets.dataset import HoldOut, find_cases
+    from segconf.data.preprocessing import Grid
 
     root = shared / "data/isbi2012_em"
-    found = find_cases(str(root), shares=HoldOut(0, 0))
+    found = find_cases(str(root), hold_out=HoldOut(0, 0))
     assert (len(found.training), found.problems) == (30, ())
     cache = PixelCache(root, Grid((512, 512), channels=1))
     images = cache.images(found.training, label="training")
@@ -144,7 +145,7 @@ def test_real_grey_microscopy_with_one_channel(shared):
 
 def test_bugs_keep_their_traceback(monkeypatch, tmp_path):
     root = write_folder(tmp_path / "set", 1)
-    monkeypatch.setattr("segconf.data.report.describe", lambda *_, **__: 1 / 0)
+    monkeypatch.setattr("segconf.data.inspection.describe", lambda *_, **__: 1 / 0)
     result = in_process("data", root)
     assert result.exit_code == 1
     assert isinstance(result.exception, ZeroDivisionError)

@@ -1,9 +1,9 @@
 """`segconf demo` at a tiny size: every step, and again without repeating any."""
 
-from segconf.config import load_config
-from segconf.data.demo import DemoParameters
+from segconf.config.loading import load_config
 from segconf.demo import demo_config, run_demo
-from segconf.training import TrainingListener
+from segconf.synthetic.dataset import DemoParameters
+from segconf.training.epoch import TrainingListener
 
 SMALL = DemoParameters(training=10, validation=3, test=4, size=(48, 64))
 

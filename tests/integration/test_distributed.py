@@ -15,15 +15,15 @@ import torch.multiprocessing as mp
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from segconf.data.datasets import Batch, TrainingStep
+from segconf.data.training_set import Batch, TrainingStep
 from segconf.errors import SegconfError, TrainingError
-from segconf.history import PredictionHistory
-from segconf.losses import RankingOptions, total_loss
-from segconf.metrics import ConfidenceMetrics
+from segconf.history.predictions import PredictionHistory
+from segconf.losses.ranking_terms import RankingOptions, total_loss
+from segconf.metrics.streaming import ConfidenceMetrics
+from segconf.processes import Ranks, joined
+from segconf.runs.history_maps import history_maps
 from segconf.training import validation
-from segconf.training.maps import history_maps
-from segconf.training.parallel import Ranks, joined
-from segconf.training.steps import StepContext, StepOptions, TwoViews, step_terms
+from segconf.training.step import StepContext, StepOptions, TwoViews, step_terms
 from tests.training_runs import Interrupter, TinyNetwork, contents, differences, train_tiny
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 import torch
 
-from segconf.checkpoints import load_checkpoint, save_checkpoint
-from segconf.config import load_config
+from segconf.checkpoints.weights import load_checkpoint, save_checkpoint
+from segconf.config.loading import load_config
 from segconf.errors import CheckpointError, TrainingError
-from segconf.evaluation import EvaluationOptions, evaluate
-from segconf.inference import load_model, newest_run
-from segconf.runs import RunFolder
-from segconf.training import TrainingListener
+from segconf.evaluation.evaluate import EvaluationOptions, evaluate
+from segconf.inference.model import load_model
+from segconf.runs.run_folder import RunFolder, newest_run
 from segconf.training.ensemble import member_config
+from segconf.training.epoch import TrainingListener
 from tests.averages import assert_predicts_the_mean, pixels, softmax
 from tests.training_runs import (
     Interrupter,

@@ -12,12 +12,12 @@ import torch
 from PIL import Image
 from typer.testing import CliRunner
 
-from segconf.checkpoints import load_checkpoint
-from segconf.data import find_cases
+from segconf.checkpoints.weights import load_checkpoint
+from segconf.data.datasets.dataset import find_cases
 from segconf.errors import DataError, TrainingError
-from segconf.evaluation import EvaluationOptions, evaluate
-from segconf.images import read_mask
-from segconf.inference import load_model
+from segconf.evaluation.evaluate import EvaluationOptions, evaluate
+from segconf.images.masks import read_mask
+from segconf.inference.model import load_model
 from segconf_cli.main import app
 from tests.conftest import write_folder
 from tests.references import metrics as reference

@@ -15,8 +15,12 @@ import pytest
 from typer.testing import CliRunner
 
 from segconf.errors import CheckpointError, DataError
-from segconf.images import png, read_confidence
-from segconf.inference import find_images, load_model, native_logits, newest_run, predict
+from segconf.images import png
+from segconf.images.writing import read_confidence
+from segconf.inference.model import load_model, native_logits
+from segconf.inference.predict import predict
+from segconf.inference.sources import find_images
+from segconf.runs.run_folder import newest_run
 from segconf_cli.main import app
 from tests.tiny_models import disc, write_checkpoint, write_picture
 

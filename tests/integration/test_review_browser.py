@@ -10,11 +10,13 @@ import numpy as np
 import PIL.Image
 import pytest
 
-from segconf.images import read_confidence
-from segconf.inference import find_images, predict
-from segconf.overlays.picture import sampled
-from segconf.review import PredictionFolder, assemble
-from segconf.review.cases import CaseRow
+from segconf.images.writing import read_confidence
+from segconf.inference.predict import predict
+from segconf.inference.sources import find_images
+from segconf.overlays.overlay import sampled
+from segconf.results.prediction_folder import PredictionFolder
+from segconf.results.rows import CaseRow
+from segconf.review.page import assemble
 from tests.tiny_models import brightness_model, disc, write_picture
 
 selenium = pytest.importorskip("selenium", reason="selenium is not installed")

@@ -8,11 +8,12 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from segconf.checkpoints import save_checkpoint
+from segconf.checkpoints.snapshots import kept_snapshots
+from segconf.checkpoints.weights import save_checkpoint
 from segconf.errors import CheckpointError, TrainingError
-from segconf.evaluation import EvaluationOptions, evaluate
-from segconf.inference import load_model, newest_run
-from segconf.snapshots import kept_snapshots
+from segconf.evaluation.evaluate import EvaluationOptions, evaluate
+from segconf.inference.model import load_model
+from segconf.runs.run_folder import newest_run
 from tests.averages import assert_predicts_the_mean, pixels, softmax
 from tests.training_runs import (
     Interrupter,

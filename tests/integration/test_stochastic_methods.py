@@ -10,15 +10,15 @@ from PIL import Image
 from torch import nn
 from typer.testing import CliRunner
 
-from segconf.config import load_config
-from segconf.data.datasets import Batch
+from segconf.calibration.calibrate import calibrate
+from segconf.config.loading import load_config
+from segconf.data.training_set import Batch
 from segconf.errors import TrainingError
-from segconf.evaluation import EvaluationOptions, evaluate
-from segconf.evaluation.calibrating import calibrate
-from segconf.inference import Model, load_model
-from segconf.training import train
-from segconf.training.maps import history_maps
-from segconf.training.parallel import Ranks
+from segconf.evaluation.evaluate import EvaluationOptions, evaluate
+from segconf.inference.model import Model, load_model
+from segconf.processes import Ranks
+from segconf.runs.history_maps import history_maps
+from segconf.training.train import train
 from segconf.training.validation import validate
 from segconf_cli.main import app
 from tests.training_runs import Interrupter, contents, differences

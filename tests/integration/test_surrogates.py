@@ -9,9 +9,9 @@ from PIL import Image
 from safetensors.torch import load_file
 from typer.testing import CliRunner
 
+from segconf.comparison.surrogates import SURROGATES, evaluate_surrogates
 from segconf.errors import TrainingError
-from segconf.evaluation.surrogates import SURROGATES, evaluate_surrogates
-from segconf.metrics import ConfidenceMetrics
+from segconf.metrics.streaming import ConfidenceMetrics
 from segconf_cli.main import app
 from tests.training_runs import TinyNetwork, train_tiny, use_tiny_network
 

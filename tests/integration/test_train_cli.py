@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-import segconf.training.run as trainer
-from segconf.data import demo
-from segconf.plots import training_curves
+import segconf.training.train as trainer
+from segconf.plots.training_curves import training_curves
+from segconf.synthetic import dataset as demo
 from tests.training_runs import Interrupter, TinyNetwork
 
 SMALL = [

@@ -10,8 +10,8 @@ import torch
 from PIL import Image
 from torch import nn
 
-from segconf.training import TrainingListener
-from segconf.training.maps import history_maps
+from segconf.runs.history_maps import history_maps
+from segconf.training.epoch import TrainingListener
 from tests.conftest import write_folder
 from tests.references.history import SlowHistory
 from tests.training_runs import contents, differences, train_tiny

@@ -6,8 +6,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from segconf.checkpoints import state
 from segconf.errors import ConfigError, DataError, SegconfError, TrainingError
-from segconf.training import TrainingListener, state
+from segconf.training.epoch import TrainingListener
 from tests.conftest import write_folder
 from tests.training_runs import TinyNetwork, contents, differences, train_tiny
 

@@ -10,15 +10,17 @@ import torch
 from PIL import Image
 from typer.testing import CliRunner
 
-from segconf.checkpoints import load_checkpoint
+from segconf.calibration.referral import SCORES, ReferralRule, read_referral_rule
+from segconf.calibration.referred_cases import refer
+from segconf.calibration.triage import JudgedCases, choose_rule, triage
+from segconf.checkpoints.weights import load_checkpoint
 from segconf.errors import ConfigError, DataError
-from segconf.evaluation import EvaluationOptions
-from segconf.evaluation.referring import refer
-from segconf.evaluation.triage import JudgedCases, choose_rule, triage
-from segconf.inference import find_images, load_model, predict
-from segconf.inference.referral import SCORES, ReferralRule, read_referral_rule
-from segconf.inference.summary import foreground_confidence, patch_confidence
-from segconf.review.cases import UNLIKE_TRAINING, CaseRow
+from segconf.evaluation.evaluate import EvaluationOptions
+from segconf.inference.model import load_model
+from segconf.inference.predict import predict
+from segconf.inference.sources import find_images
+from segconf.results.rows import UNLIKE_TRAINING, CaseRow
+from segconf.results.summary import foreground_confidence, patch_confidence
 from segconf_cli.main import app
 from tests.references import triage as reference
 from tests.untrained_runs import untrained_run

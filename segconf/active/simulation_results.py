@@ -1,0 +1,88 @@
+"""What a simulated annotation found: points, their means over seeds, a table and a figure."""
+
+import csv
+import io
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+
+from segconf.files import write_text
+from segconf.metrics.definitions import EXPONENTS, HIGHER_IS_BETTER, heading, scaled
+from segconf.plots.training_curves import LabelCurve, label_curves
+
+METRICS = ("miou", "aurc")
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """Test scores of one training; round 0 is the start, which all strategies share."""
+
+    strategy: str
+    seed: int
+    round: int
+    labels: int
+    miou: float
+    aurc: float
+
+
+@dataclass(frozen=True, slots=True)
+class Mean:
+    """Mean and standard deviation over seeds (nan for a single one) of a metric."""
+
+    strategy: str
+    labels: int
+    metric: str
+    mean: float
+    std: float
+
+    def cell(self) -> str:
+        """As tables show it, in the scale of the metric."""
+        mean = scaled(self.mean, self.metric)
+        return mean if math.isnan(self.std) else f"{mean} ± {scaled(self.std, self.metric)}"
+
+
+def means(points: Sequence[Point]) -> list[Mean]:
+    """Over the seeds, by strategy, number of labels and metric, in the order of the points."""
+    groups: dict[tuple[str, int], list[Point]] = {}
+    for point in points:
+        groups.setdefault((point.strategy, point.labels), []).append(point)
+    found: list[Mean] = []
+    for metric in METRICS:
+        for (strategy, labels), members in groups.items():
+            values = [float(getattr(point, metric)) for point in members]
+            std = statistics.stdev(values) if len(values) > 1 else math.nan
+            found.append(Mean(strategy, labels, metric, statistics.fmean(values), std))
+    return found
+
+
+def write_results(points: Sequence[Point], folder: Path) -> None:
+    """Write active.csv (raw values of every training) and active.png."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, [field.name for field in fields(Point)], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(asdict(point) for point in points)
+    write_text(folder / "active.csv", text.getvalue())
+    found = means(points)
+    panels = {_axis(metric): _curves(found, metric) for metric in METRICS}
+    label_curves(panels, folder / "active.png")
+
+
+def _axis(metric: str) -> str:
+    better = "higher" if metric in HIGHER_IS_BETTER else "lower"
+    return f"test {heading(metric).replace('^3', '$^3$')} ({better} is better)"
+
+
+def _curves(found: Sequence[Mean], metric: str) -> dict[str, LabelCurve]:
+    scale = 10 ** EXPONENTS[metric]
+    curves: dict[str, LabelCurve] = {}
+    for strategy in dict.fromkeys(mean.strategy for mean in found):
+        own = [m for m in found if m.strategy == strategy and m.metric == metric]
+        own.sort(key=lambda mean: mean.labels)
+        curves[strategy] = LabelCurve(
+            [mean.labels for mean in own],
+            [scale * mean.mean for mean in own],
+            [scale * mean.std for mean in own],
+        )
+    return curves

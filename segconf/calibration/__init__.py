@@ -1,0 +1,1 @@
+"""Everything that `calibrate` fits on validation images and keeps in a run."""

@@ -1,0 +1,148 @@
+"""One number that makes a network as sure as it is right: temperature scaling."""
+
+import math
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from segconf.conventions import IGNORE
+from segconf.errors import DataError
+
+BOUNDS = (0.05, 20.0)
+"""A temperature beyond these says that the images cannot tell it, not that it is needed."""
+
+
+MAX_PASSES = 20
+
+
+_FLAT = 1e-6
+"""Slope of the NLL over log T at which the search ends."""
+
+
+Batches = Callable[[], Iterable[tuple[Tensor, Tensor]]]
+"""A pass over all images: logits (B, K, H, W) and labels (B, H, W), 255 = ignore."""
+
+
+@dataclass(frozen=True, slots=True)
+class TemperatureFit:
+    """The temperature with the smallest NLL, and the passes over the images that it took."""
+
+    temperature: float
+    nll: float
+    passes: int
+
+    @property
+    def at_bound(self) -> bool:
+        """Whether the search ended at the edge of what is allowed."""
+        return self.temperature in BOUNDS
+
+
+def fit_temperature(batches: Batches) -> TemperatureFit:
+    """Minimise the mean NLL of softmax(z / T) over T by L-BFGS on log T, starting at T = 1.
+
+    Logits are never held in memory: each evaluation of the NLL is a pass over the batches. Of all
+    passes the best one counts, so the NLL is never larger than that at T = 1.
+
+    Raises:
+        DataError: when no pixel is annotated, or the logits are not finite.
+    """
+    low, high = (math.log(bound) for bound in BOUNDS)
+    position = torch.zeros((), dtype=torch.float64, requires_grad=True)  # log T
+    tried: list[tuple[float, float]] = []  # NLL, log T
+    optimizer = torch.optim.LBFGS(
+        [position],
+        max_iter=MAX_PASSES,
+        max_eval=MAX_PASSES,
+        tolerance_grad=_FLAT,
+        tolerance_change=_FLAT**2,
+        line_search_fn="strong_wolfe",
+    )
+
+    def closure() -> Tensor:
+        inside = min(max(position.item(), low), high)
+        nll, slope = mean_nll(batches(), math.exp(inside))
+        tried.append((nll, inside))
+        # Beyond a bound the NLL is continued as a constant, so that the search stops there.
+        position.grad = torch.tensor(slope if inside == position.item() else 0.0).to(position)
+        return torch.tensor(nll, dtype=torch.float64)
+
+    optimizer.step(closure)  # type: ignore[no-untyped-call]
+    nll, best = min(tried)
+    temperature = BOUNDS[0] if best == low else BOUNDS[1] if best == high else math.exp(best)
+    return TemperatureFit(temperature, nll, len(tried))
+
+
+def mean_nll(batches: Iterable[tuple[Tensor, Tensor]], temperature: float) -> tuple[float, float]:
+    """Mean NLL of softmax(z / T), and its derivative by log T.
+
+    With u = z / T and p = softmax(u) a pixel of class y costs ``-log p_y``, whose derivative by
+    log T is ``u_y - sum_k p_k u_k``.
+    """
+    total, slope, pixels = 0.0, 0.0, 0
+    for logits, labels in batches:
+        keep = labels != IGNORE  # (B, H, W)
+        scaled = logits.movedim(1, -1)[keep].double() / temperature  # (N, K)
+        truth = labels[keep].long()[:, None]  # (N, 1)
+        log_probabilities = scaled.log_softmax(dim=1)
+        total -= float(log_probabilities.gather(1, truth).sum())
+        expected = (log_probabilities.exp() * scaled).sum()
+        slope += float(scaled.gather(1, truth).sum() - expected)
+        pixels += len(truth)
+    if pixels == 0:
+        raise DataError("no pixel of the validation masks is annotated: there is nothing to fit.")
+    if not math.isfinite(total):
+        raise DataError(
+            "the network's output on the validation images is not finite. Train it again with a "
+            "smaller training.learning_rate."
+        )
+    return total / pixels, slope / pixels
+
+
+class WrittenBatches:
+    """Batches that are too dear to make twice: written to a temporary file while first read.
+
+    Used as a context, at whose end the file is gone.
+    """
+
+    def __init__(self, batches: Batches) -> None:
+        """Take the batches; none is made yet."""
+        self._batches, self._count = batches, 0
+        self._file = tempfile.TemporaryFile()  # noqa: SIM115 - closed at the end of the context
+
+    def __enter__(self) -> "WrittenBatches":
+        """Nothing to prepare."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Remove the file."""
+        self._file.close()
+
+    def __call__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """A pass over the batches, the first of which must be read to its end."""
+        self._file.seek(0)
+        if self._count:
+            for _ in range(self._count):
+                logits, labels = (torch.from_numpy(np.load(self._file)) for _ in range(2))
+                yield logits, labels
+            return
+        count = 0
+        for logits, labels in self._batches():
+            self._write(logits, labels)
+            count += 1
+            yield logits, labels
+        self._count = count
+
+    def _write(self, *tensors: Tensor) -> None:
+        try:
+            for tensor in tensors:
+                np.save(self._file, tensor.numpy())
+        except OSError as error:
+            raise DataError(
+                f"{tempfile.gettempdir()}: the network's output cannot be written "
+                f"({error.strerror or error}). Free some space there, or name another folder with "
+                "TMPDIR."
+            ) from error

@@ -1,0 +1,196 @@
+"""The state of a run between two epochs, written so that a crash can never spoil it."""
+
+import logging
+import pickle
+import zipfile
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from segconf.errors import TrainingError
+from segconf.files import replacing
+from segconf.history.predictions import PredictionHistory
+from segconf.processes import Ranks
+from segconf.runs.epochs import EpochSummary, as_plain, from_plain
+from segconf.runs.run_folder import RunFolder
+from segconf.training.ema import WeightAverage
+
+UNREADABLE = (
+    *(OSError, RuntimeError, EOFError, LookupError, ValueError, TypeError, AttributeError),
+    *(pickle.PickleError, zipfile.BadZipFile, NotImplementedError),
+)
+"""What reading a damaged checkpoint can end in."""
+
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class TrainingState:
+    """Everything that the next epoch depends on."""
+
+    model: nn.Module
+    optimizer: torch.optim.Optimizer
+    scaler: torch.amp.GradScaler
+    generator: torch.Generator
+    average: WeightAverage | None = None
+    history: PredictionHistory | None = None
+    summaries: list[EpochSummary] = field(default_factory=list)
+    saved: int = 0
+    """Finished epochs in the last checkpoint."""
+
+    @property
+    def epoch(self) -> int:
+        """Epochs that are finished, which is also the number of the next one."""
+        return len(self.summaries)
+
+    @property
+    def best_epoch(self) -> int | None:
+        """Epoch with the best validation mIoU so far; the earliest of equals."""
+        scored = {
+            summary.epoch: summary.selected.miou
+            for summary in self.summaries
+            if summary.selected is not None
+        }
+        return max(scored, key=lambda epoch: scored[epoch]) if scored else None
+
+
+def save_state(state: TrainingState, folder: RunFolder, ranks: Ranks) -> None:
+    """Write the state after an epoch; the one before is kept.
+
+    The history goes first: a checkpoint never refers to a history that is not on the disk. Every
+    rank writes the history of its own images; the first rank writes the rest.
+    """
+    checksum = None
+    if state.history is not None:
+        checksum = state.history.commit(history_folder(folder, ranks), epoch=state.epoch)
+    checksums = ranks.collect(checksum)
+    rng = ranks.collect(_random_state())
+    if not ranks.is_first:
+        return
+    content = {
+        "model": state.model.state_dict(),
+        "optimizer": state.optimizer.state_dict(),
+        "scaler": state.scaler.state_dict(),
+        "pairs": state.generator.get_state(),
+        "rng": rng,
+        "average": state.average.state_dict() if state.average is not None else None,
+        "average_steps": state.average.steps if state.average is not None else 0,
+        "history": checksums,
+        "summaries": [as_plain(summary) for summary in state.summaries],
+    }
+    with replacing(folder.state_file) as temporary:
+        try:
+            torch.save(content, temporary)
+        except RuntimeError as error:  # how PyTorch says that the disk is full
+            raise OSError(
+                f"{folder.state_file.name}: {str(error).partition(chr(10))[0]}"
+            ) from error
+        if folder.state_file.exists():
+            folder.state_file.replace(folder.previous_state_file)
+
+
+def restore_state(state: TrainingState, folder: RunFolder, ranks: Ranks, *, epochs: int) -> None:
+    """Continue from the newest checkpoint that is whole on every rank.
+
+    A run that was stopped before its first checkpoint starts again. Anything but continuing from
+    the last checkpoint is announced in the log.
+
+    Raises:
+        TrainingError: when no checkpoint of the run can be used.
+    """
+    files = (folder.state_file, folder.previous_state_file)
+    if not any(file.exists() for file in (*files, folder.epochs_file)):
+        logger.warning("%s: no checkpoint yet, starting with the first epoch", folder.path)
+        return
+    problems: list[str] = []
+    for file in files:
+        own_problem = _problem_of(file, state, folder, ranks, epochs)
+        found = [problem for problem in ranks.collect(own_problem) if problem is not None]
+        if found:
+            problems.append(found[0])
+            continue
+        if problems:
+            logger.warning(
+                "%s; continuing from %s after epoch %d", problems[0], file.name, state.epoch
+            )
+            # The next checkpoint must not push the good one out and keep the bad one.
+            ranks.on_first(partial(file.replace, folder.state_file))
+        return
+    raise TrainingError(
+        f"{folder.path}: no checkpoint to continue from ({'; '.join(problems)}). Start a new run."
+    )
+
+
+def _problem_of(
+    file: Path, state: TrainingState, folder: RunFolder, ranks: Ranks, epochs: int
+) -> str | None:
+    """Restore the state from a file; why it could not be done, if so."""
+    try:
+        _restore_from(_read(file), state, folder, ranks, epochs)
+    except FileNotFoundError as error:
+        return f"{error.filename or file}: missing"
+    except UNREADABLE as error:
+        reason = str(error).partition("\n")[0] or type(error).__name__
+        return f"{file}: cannot be used ({reason})"
+    return None
+
+
+def _read(file: Path) -> dict[str, Any]:
+    # PyTorch does not look at the checksums that are in its files.
+    with zipfile.ZipFile(file) as archive:
+        damaged = archive.testzip()
+    if damaged is not None:
+        raise ValueError(f"damaged at {damaged}")
+    content: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=True)
+    return content
+
+
+def _restore_from(
+    content: dict[str, Any], state: TrainingState, folder: RunFolder, ranks: Ranks, epochs: int
+) -> None:
+    summaries = [from_plain(values) for values in content["summaries"]]
+    checksums = content["history"]
+    if len(checksums) != ranks.world:
+        raise TrainingError(
+            f"{folder.path}: was trained by {len(checksums)} processes, now there are "
+            f"{ranks.world}. Every image belongs to one process: continue with the same number."
+        )
+    if state.history is not None:
+        state.history = PredictionHistory.restore(
+            history_folder(folder, ranks),
+            epoch=len(summaries),
+            checksum=checksums[ranks.rank],
+            epochs=epochs,
+            scratch=state.history.scratch,
+        )
+    state.model.load_state_dict(content["model"])
+    state.optimizer.load_state_dict(content["optimizer"])
+    state.scaler.load_state_dict(content["scaler"])
+    state.generator.set_state(content["pairs"])
+    _set_random_state(content["rng"][ranks.rank])
+    if state.average is not None:
+        state.average.load_state_dict(content["average"], content["average_steps"])
+    state.summaries = summaries
+    state.saved = state.epoch
+
+
+def _random_state() -> list[torch.Tensor]:
+    """State of the global generators: that of the CPU, then those of the CUDA devices."""
+    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
+    return [torch.get_rng_state(), *cuda]
+
+
+def _set_random_state(states: list[torch.Tensor]) -> None:
+    torch.set_rng_state(states[0])
+    if torch.cuda.is_available() and len(states) == 1 + torch.cuda.device_count():
+        torch.cuda.set_rng_state_all(states[1:])
+
+
+def history_folder(folder: RunFolder, ranks: Ranks) -> Path:
+    """Where a rank keeps its history; alone, directly in the run's history folder."""
+    return folder.history if ranks.world == 1 else folder.history / f"rank{ranks.rank}"

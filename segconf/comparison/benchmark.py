@@ -1,0 +1,216 @@
+"""Which runs a benchmark consists of, and how far each of them is."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from segconf.comparison.compare import Comparison, Evaluated, compare_evaluated, read_evaluation
+from segconf.comparison.published import PUBLISHED
+from segconf.comparison.tables import write_comparison
+from segconf.config.loading import load_config
+from segconf.config.protocol import METHODS, load_protocol, paper_protocol
+from segconf.config.schema import ExperimentConfig
+from segconf.data.datasets.dataset import dataset_key
+from segconf.errors import ConfigError
+from segconf.runs.resuming import setting_differences
+from segconf.runs.run_folder import RunFolder
+
+SPLIT = "test"
+
+
+CALIBRATED = "test-calibrated"
+"""Folder of the evaluation after temperature scaling, beside that before."""
+
+
+Step = Literal["training", "evaluating", "calibrating", "evaluating calibrated"]
+
+
+@dataclass(frozen=True, slots=True)
+class BenchmarkRequest:
+    """What was asked for.
+
+    Attributes:
+        dataset: `isic`, `demo` or a folder.
+        labeled: numbers of training masks; None stands for all.
+        methods: values of `training.method`.
+        seeds: how many; they are 0, 1, ...
+        out: folder of all runs and tables.
+        data: where a named data set lies.
+        config: experiment file that all methods share.
+        protocol: what differs between the methods; that of the paper when not given.
+        overrides: `section.key=value` that wins over both files.
+        calibrate: whether every run is evaluated once more, after temperature scaling.
+    """
+
+    dataset: str
+    labeled: tuple[int | None, ...]
+    methods: tuple[str, ...]
+    seeds: int
+    out: Path
+    data: Path | None = None
+    config: Path | None = None
+    protocol: Path | None = None
+    overrides: tuple[str, ...] = ()
+    calibrate: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedRun:
+    """A run that the benchmark needs, whether it exists or not."""
+
+    name: str
+    folder: Path
+    config: ExperimentConfig
+    calibrate: bool
+
+    @property
+    def epochs(self) -> int:
+        """Epochs of the training; those of the networks of an ensemble add up."""
+        training = self.config.training
+        networks = training.members if training.method == "ensemble" else 1
+        return training.epochs * int(networks)
+
+    @property
+    def finished_epochs(self) -> int:
+        """Epochs that are on the disk."""
+        tables = [*self.folder.glob("epochs.csv"), *self.folder.glob("members/*/epochs.csv")]
+        return sum(max(len(table.read_bytes().splitlines()) - 1, 0) for table in tables)
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether there is a run to continue."""
+        run = RunFolder(self.folder)
+        return run.config_file.is_file() and run.split_file.is_file()
+
+    @property
+    def missing_steps(self) -> tuple[Step, ...]:
+        """What is still to be done, in this order; nothing for a finished run."""
+        steps: list[Step] = []
+        if self.finished_epochs < self.epochs or not RunFolder(self.folder).best_file.is_file():
+            steps += ["training"]
+        if steps or not self._is_evaluated(SPLIT):
+            steps += ["evaluating"]
+        if self.calibrate and (steps or not self._is_evaluated(CALIBRATED)):
+            steps += ["calibrating", "evaluating calibrated"]
+        return tuple(steps)
+
+    def _is_evaluated(self, name: str) -> bool:
+        return (self.folder / "evaluation" / name / "metrics.json").is_file()
+
+
+def plan_runs(request: BenchmarkRequest) -> tuple[PlannedRun, ...]:
+    """One run for each number of labels, method and seed, in the order in which they are done.
+
+    Raises:
+        ConfigError: with every mistake of the files and of the request.
+    """
+    _check(request)
+    protocol = paper_protocol() if request.protocol is None else load_protocol(request.protocol)
+    origin = "protocol of the paper" if request.protocol is None else str(request.protocol)
+    runs, mistakes = [], []
+    for labels in request.labeled:
+        for seed in range(request.seeds):
+            for method in request.methods:
+                flags = {"training.method": method, "training.seed": seed, "data.labeled": labels}
+                try:
+                    config = load_config(
+                        request.config,
+                        layers={origin: protocol.settings_of(method, labels)},
+                        overrides=request.overrides,
+                        flags=flags,
+                    )
+                except ConfigError as error:
+                    mistakes.append(str(error))
+                    continue
+                name = f"{method}-{'all' if labels is None else labels}-seed{seed}"
+                runs.append(PlannedRun(name, request.out / name, config, request.calibrate))
+    if mistakes:
+        raise ConfigError("\n".join(dict.fromkeys(mistakes)))
+    return tuple(runs)
+
+
+def check_runs(runs: Sequence[PlannedRun], dataset: str) -> None:
+    """Refuse to use or continue runs that are not those of the plan, and name every difference."""
+    asked = dataset_key(dataset)
+    problems = []
+    for run in runs:
+        if not run.has_begun:
+            continue
+        existing = RunFolder(run.folder)
+        differences = list(setting_differences(existing.config(), run.config).values())
+        used = existing.data().dataset
+        if used != asked:
+            differences.append(f"the data set was {used}, now {asked}")
+        problems += [f"{run.folder}: {difference}" for difference in differences]
+    if problems:
+        raise ConfigError(
+            "\n".join(
+                [
+                    "there are runs with other settings than the benchmark asks for:",
+                    *(f"  {problem}" for problem in problems),
+                    "Choose another folder with --out, give the settings they were made with, or "
+                    "remove them.",
+                ]
+            )
+        )
+
+
+def _check(request: BenchmarkRequest) -> None:
+    unknown = [method for method in request.methods if method not in METHODS]
+    if unknown:
+        raise ConfigError(f"--methods {unknown[0]}: expected all, or some of {', '.join(METHODS)}.")
+    if request.seeds < 1:
+        raise ConfigError(f"--seeds {request.seeds}: expected a number from 1.")
+    for name, values in (("--labeled", request.labeled), ("--methods", request.methods)):
+        if not values or len(set(values)) < len(values):
+            raise ConfigError(f"{name}: expected one value or several different ones.")
+
+
+@dataclass(frozen=True, slots=True)
+class BenchmarkTable:
+    """The methods with one number of labels."""
+
+    labels: int
+    comparison: Comparison
+
+
+def build_tables(runs: Sequence[PlannedRun], *, paper: bool = False) -> tuple[BenchmarkTable, ...]:
+    """Compare the runs that are finished, those with the same number of labels.
+
+    Args:
+        runs: see `plan_runs`.
+        paper: add the published numbers, where the paper has them for that number of labels.
+    """
+    by_labels: dict[int, list[Evaluated]] = {}
+    for run in runs:
+        if run.missing_steps:
+            continue
+        for evaluated in _evaluations(run):
+            by_labels.setdefault(int(evaluated.about["labeled"]), []).append(evaluated)
+    return tuple(
+        BenchmarkTable(
+            labels,
+            compare_evaluated(
+                evaluated, split=SPLIT, paper=labels if paper and labels in PUBLISHED else None
+            ),
+        )
+        for labels, evaluated in by_labels.items()
+    )
+
+
+def write_tables(tables: Sequence[BenchmarkTable], out: Path) -> list[Path]:
+    """Write the files of each comparison to a folder of its own, and return the folders."""
+    folders = []
+    for table in tables:
+        folders.append(out / "tables" / f"{table.labels}-labels")
+        write_comparison(table.comparison, folders[-1])
+    return folders
+
+
+def _evaluations(run: PlannedRun) -> list[Evaluated]:
+    plain = read_evaluation(run.folder, SPLIT)
+    # A run that had its temperature before it was first evaluated has only that one result.
+    if not run.calibrate or plain.about.get("temperature", 1) != 1:
+        return [plain]
+    return [plain, read_evaluation(run.folder, CALIBRATED)]

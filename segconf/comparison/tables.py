@@ -1,0 +1,130 @@
+"""A comparison as people read it: Markdown, CSV, LaTeX, and the curves of all methods."""
+
+import csv
+import io
+import statistics
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from segconf.comparison.compare import Comparison, Evaluated, Row
+from segconf.comparison.costs import COSTS, cost_cell
+from segconf.comparison.published import PAPER_COLUMNS
+from segconf.files import write_text
+from segconf.metrics.curves import RiskCoverageCurve
+from segconf.metrics.definitions import EXPONENTS, TITLES, heading, scaled
+from segconf.plots.curves import comparison_plot
+
+
+def cell(row: Row, metric: str) -> str:
+    """Mean and, over several seeds, standard deviation."""
+    text = scaled(row.values[metric], metric)
+    return f"{text} ± {scaled(row.spread[metric], metric)}" if row.spread else text
+
+
+def is_best(comparison: Comparison, row: Row, metric: str) -> bool:
+    """Whether a cell shows the best of our values, as far as the table's digits go."""
+    if row.is_published:
+        return False
+    return scaled(row.values[metric], metric) == scaled(comparison.best(metric), metric)
+
+
+def difference_cell(row: Row, metric: str) -> str:
+    """Interval of the difference to the baseline."""
+    if metric not in row.difference:
+        return ""
+    low, high = (scaled(value, metric) for value in row.difference[metric])
+    return f"{low} to {high}"
+
+
+def as_markdown(comparison: Comparison) -> str:
+    """The table, and below it the differences."""
+    heads = [heading(metric) for metric in PAPER_COLUMNS]
+    costs = comparison.costs
+    lines = _markdown_heads([*heads, *(COSTS[name].title for name in costs)])
+    for row in comparison.rows:
+        cells = [
+            f"**{cell(row, m)}**" if is_best(comparison, row, m) else cell(row, m)
+            for m in PAPER_COLUMNS
+        ]
+        cells += [cost_cell(row.costs, name) for name in costs]
+        lines.append(f"| {row.name} | " + " | ".join(cells) + " |")
+    compared = [row for row in comparison.rows if row.difference]
+    if compared:
+        lines += ["", f"Difference to {comparison.baseline}, 95% interval over images:", ""]
+        lines += _markdown_heads(heads)
+        lines += [
+            f"| {row.name} | " + " | ".join(difference_cell(row, m) for m in PAPER_COLUMNS) + " |"
+            for row in compared
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def _markdown_heads(heads: Sequence[str]) -> list[str]:
+    return ["| | " + " | ".join(heads) + " |", "|---|" + "---:|" * len(heads)]
+
+
+def as_csv(comparison: Comparison) -> str:
+    """Raw values: mean, standard deviation over seeds, interval of the difference; costs."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    kinds = ("", "_std", "_difference_low", "_difference_high")
+    columns = [f"{m}{kind}" for m in PAPER_COLUMNS for kind in kinds]
+    writer.writerow(["row", "runs", *columns, *comparison.costs])
+    for row in comparison.rows:
+        numbers: list[object] = []
+        for m in PAPER_COLUMNS:
+            numbers += [row.values[m], row.spread.get(m, ""), *row.difference.get(m, ("", ""))]
+        numbers += [row.costs.get(name, "") for name in comparison.costs]
+        writer.writerow([row.name, len(row.runs), *numbers])
+    return text.getvalue()
+
+
+def as_latex(comparison: Comparison) -> str:
+    """A tabular in the layout of the paper."""
+    heads = [_latex_heading(metric) for metric in PAPER_COLUMNS]
+    heads += [COSTS[name].title for name in comparison.costs]
+    lines = [r"\begin{tabular}{l" + "r" * len(heads) + "}"]
+    lines += [rf" & {' & '.join(heads)} \\", r"\hline"]
+    for row in comparison.rows:
+        cells = []
+        for m in PAPER_COLUMNS:
+            text = cell(row, m).replace("±", r"\pm")
+            cells.append(rf"$\mathbf{{{text}}}$" if is_best(comparison, row, m) else f"${text}$")
+        cells += [cost_cell(row.costs, name) for name in comparison.costs]
+        lines.append(rf"{row.name} & " + " & ".join(cells) + r" \\")
+    return "\n".join([*lines, r"\end{tabular}"]) + "\n"
+
+
+def write_comparison(comparison: Comparison, folder: Path) -> None:
+    """Write the table as Markdown, CSV and LaTeX, and both curves of all methods in one plot."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write_text(folder / "table.md", as_markdown(comparison))
+    write_text(folder / "table.csv", as_csv(comparison))
+    write_text(folder / "table.tex", as_latex(comparison))
+    ours = [row for row in comparison.rows if row.runs]
+    comparison_plot(
+        {row.name: _mean_curve(row.runs) for row in ours},
+        {row.name: [run.reliability for run in row.runs] for row in ours},
+        folder / "curves.png",
+    )
+
+
+def _mean_curve(runs: Sequence[Evaluated]) -> RiskCoverageCurve:
+    """Curve of a method: risks averaged over its seeds."""
+    curves = [run.curve for run in runs]
+    return replace(
+        curves[0],
+        risk=np.mean([curve.risk for curve in curves], axis=0),
+        optimal_risk=np.mean([curve.optimal_risk for curve in curves], axis=0),
+        random_risk=statistics.fmean(curve.random_risk for curve in curves),
+        aurc=statistics.fmean(curve.aurc for curve in curves),
+    )
+
+
+def _latex_heading(metric: str) -> str:
+    exponent = EXPONENTS[metric]
+    scale = rf" $\times 10^{exponent}$" if exponent else ""
+    return TITLES[metric] + scale

@@ -1,0 +1,135 @@
+"""The interface of a data set, and how a name or a folder becomes one."""
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from segconf.data.archives import Archive
+from segconf.data.cases import CaseSet
+from segconf.errors import DataError
+from segconf.registry import Registry
+
+OnCount = Callable[[int, int], None]
+"""Called with how many images are made, and how many there will be."""
+
+
+@dataclass(frozen=True, slots=True)
+class HoldOut:
+    """Fractions taken from a training folder that comes without its own `val/` or `test/`."""
+
+    validation: float = 0.15
+    test: float = 0.15
+
+
+class Dataset(ABC):
+    """Images and masks by part.
+
+    A data set has a name and a folder of its own, or it is a layout: then any folder that it
+    recognizes can be given instead of a name.
+    """
+
+    name: ClassVar[str]
+    default_folder: ClassVar[Path | None] = None
+    """Where the data set lies when no folder is named; None for a layout."""
+    variable: ClassVar[str | None] = None
+    """Environment variable that names the folder instead."""
+    archives: ClassVar[tuple[Archive, ...]] = ()
+    """What `segconf data NAME --download` fetches."""
+
+    @abstractmethod
+    def find(self, root: Path, hold_out: HoldOut) -> CaseSet:
+        """List and pair the files below a folder; no picture is opened.
+
+        Raises:
+            DataError: there is no such data set in the folder.
+        """
+
+    def recognizes(self, root: Path) -> bool:  # noqa: ARG002 - for layouts to override
+        """Whether a folder has the layout of this data set."""
+        return False
+
+    def prepare(self, root: Path, on_progress: OnCount | None = None) -> None:
+        """Make what is not there yet; most data sets are made by others."""
+
+    def folder(self, data: Path | None) -> Path:
+        """Where the data set lies: the given folder, the environment, the default."""
+        if data is not None:
+            return data
+        if self.variable and os.environ.get(self.variable):
+            return Path(os.environ[self.variable])
+        if self.default_folder is None:
+            raise DataError(f"{self.name}: a layout of folders, not a data set. Give a folder.")
+        return self.default_folder
+
+
+datasets: Registry[Dataset] = Registry(
+    "data set", package="segconf.data.datasets", interface="dataset", group="segconf.datasets"
+)
+register = datasets.register
+
+
+def named_datasets() -> tuple[str, ...]:
+    """Names of the data sets that have a folder of their own."""
+    names = datasets.names()
+    return tuple(name for name in names if datasets.get(name).default_folder is not None)
+
+
+def is_named(dataset: str) -> bool:
+    """Whether this is the name of a data set, not a folder."""
+    return dataset in datasets.names() and datasets.get(dataset).default_folder is not None
+
+
+def dataset_key(dataset: str) -> str:
+    """How a run remembers its data set: a name, or the absolute path of a folder."""
+    return dataset if is_named(dataset) else str(Path(dataset).absolute())
+
+
+def dataset_folder(dataset: str, data: Path | None) -> Path:
+    """Where a data set lies, by its name, or the folder itself."""
+    return datasets.get(dataset).folder(data) if is_named(dataset) else Path(dataset)
+
+
+def find_cases(
+    dataset: str, data: Path | None = None, *, hold_out: HoldOut | None = None
+) -> CaseSet:
+    """Cases of a data set by part. Files are listed and paired; pictures are not yet opened.
+
+    Args:
+        dataset: name of a data set, or a folder.
+        data: folder of a named data set.
+        hold_out: what is held out where a folder has no `val/` or `test/` of its own.
+    """
+    root = dataset_folder(dataset, data)
+    hold_out = hold_out or HoldOut()
+    if is_named(dataset):
+        return datasets.get(dataset).find(root, hold_out)
+    layouts = [datasets.get(name) for name in datasets.names() if not is_named(name)]
+    for layout in layouts:
+        if layout.recognizes(root):
+            return layout.find(root, hold_out)
+    raise DataError(_not_a_dataset(root))
+
+
+def prepare_dataset(dataset: str, data: Path | None, on_progress: OnCount | None = None) -> None:
+    """Let a named data set make its images where they are not there yet."""
+    if is_named(dataset):
+        datasets.get(dataset).prepare(dataset_folder(dataset, data), on_progress)
+
+
+def _not_a_dataset(root: Path) -> str:
+    names = ", ".join(f"`{name}`" for name in named_datasets())
+    way_out = f"Expected {names}, or a folder with images/ and masks/."
+    if not root.exists():
+        return f"{root}: no such folder or data set. {way_out}"
+    if not root.is_dir():
+        return f"{root}: a file. {way_out}"
+    if any(root.glob("ISIC-2017_*")):
+        return (
+            f"{root}: this folder has the layout of the ISIC 2017 archives. "
+            f"Name it with: isic --data {root}"
+        )
+    found = sorted(path.name for path in root.iterdir())[:5]
+    return f"{root}: has no images/ folder (it holds {', '.join(found) or 'nothing'}). {way_out}"

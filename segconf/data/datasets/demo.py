@@ -1,0 +1,30 @@
+"""Synthetic dermoscopy, generated on first use in the layout of the ISIC 2017 archives."""
+
+from pathlib import Path
+
+from segconf.data.cases import CaseSet
+from segconf.data.datasets.dataset import Dataset, HoldOut, OnCount, register
+from segconf.data.datasets.isic import find_archives
+from segconf.errors import DataError
+from segconf.synthetic.dataset import DemoParameters, write_demo_dataset
+
+
+@register
+class Demo(Dataset):
+    """Synthetic images of skin lesions with exact masks; nothing is downloaded."""
+
+    name = "demo"
+    default_folder = Path("data/demo")
+
+    def find(self, root: Path, hold_out: HoldOut) -> CaseSet:
+        """Cases of the generated images."""
+        found = find_archives(self.name, root, hold_out)
+        if found is None:
+            raise DataError(
+                f"{root}: no demo images here. Make them with:\n  segconf data demo --data {root}"
+            )
+        return found
+
+    def prepare(self, root: Path, on_progress: OnCount | None = None) -> None:
+        """Generate the images that are not there yet."""
+        write_demo_dataset(root, DemoParameters(), on_progress=on_progress)

@@ -1,0 +1,121 @@
+"""What a data set holds: images, masks, sizes and problems, part by part."""
+
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from segconf.data.cases import Case, CaseSet
+from segconf.errors import DataError
+from segconf.images.masks import read_mask
+from segconf.images.reading import read_header, read_image
+
+
+@dataclass(frozen=True, slots=True)
+class PartReport:
+    """One part of a data set."""
+
+    name: str
+    images: int
+    masks: int
+    sizes: tuple[tuple[int, int], ...]  # distinct (height, width), smallest first
+
+
+@dataclass(frozen=True, slots=True)
+class DataReport:
+    """All parts, and everything that is wrong with them."""
+
+    root: Path
+    parts: tuple[PartReport, ...]
+    problems: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Finding:
+    size: tuple[int, int] | None
+    problems: tuple[str, ...]
+
+
+def describe(
+    found: CaseSet,
+    *,
+    verify: bool,
+    classes: int = 2,
+    on_progress: Callable[[str, int, int], None] | None = None,
+) -> DataReport:
+    """Read the header of every file or, to verify, decode every pixel of every file.
+
+    Args:
+        found: the data set.
+        verify: decode images and masks completely and check the values of the masks.
+        classes: number of classes that the masks may have.
+        on_progress: called with the name of the part, the cases done and their number.
+    """
+    problems = list(found.problems)
+    parts: list[PartReport] = []
+    for name, cases in found.parts().items():
+        files = {case.image_path: case for case in cases}  # the slices of a volume are one file
+        findings = _inspect_all(
+            list(files.values()), verify=verify, classes=classes, report=_named(name, on_progress)
+        )
+        problems += [problem for finding in findings for problem in finding.problems]
+        sizes = {finding.size for finding in findings if finding.size is not None}
+        masks = sum(case.mask_path is not None for case in cases)
+        parts.append(PartReport(name, len(cases), masks, tuple(sorted(sizes))))
+    return DataReport(found.root, tuple(parts), tuple(dict.fromkeys(problems)), found.notes)
+
+
+def _named(
+    name: str, on_progress: Callable[[str, int, int], None] | None
+) -> Callable[[int, int], None]:
+    def report(done: int, total: int) -> None:
+        if on_progress is not None:
+            on_progress(name, done, total)
+
+    return report
+
+
+def _inspect_all(
+    cases: Sequence[Case], *, verify: bool, classes: int, report: Callable[[int, int], None]
+) -> list[_Finding]:
+    findings: list[_Finding] = []
+    pool = ThreadPoolExecutor(max_workers=len(os.sched_getaffinity(0)))
+    try:
+        for finding in pool.map(lambda c: _inspect(c, verify=verify, classes=classes), cases):
+            findings.append(finding)
+            report(len(findings), len(cases))
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+    return findings
+
+
+def _inspect(case: Case, *, verify: bool, classes: int) -> _Finding:
+    problems: list[str] = []
+    size: tuple[int, int] | None = None
+    try:
+        size = read_header(case.image_path).size
+        if verify:
+            read_image(case.image_path)
+    except DataError as error:
+        problems.append(str(error))
+    if case.mask_path is not None:
+        try:
+            _inspect_mask(case, case.mask_path, size, classes if verify else None)
+        except DataError as error:
+            problems.append(str(error))
+    return _Finding(size, tuple(problems))
+
+
+def _inspect_mask(
+    case: Case, mask_path: Path, size: tuple[int, int] | None, classes: int | None
+) -> None:
+    if classes is not None:
+        read_mask(mask_path, classes=classes, expected_size=size)
+    elif size is not None and (mask_size := read_header(mask_path).size) != size:
+        raise DataError(
+            f"{mask_path}: mask is {mask_size[0]} x {mask_size[1]}, image "
+            f"{case.image_path.name} is {size[0]} x {size[1]} (height x width). "
+            "A mask must have the size of its image."
+        )

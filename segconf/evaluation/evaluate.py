@@ -1,0 +1,172 @@
+"""Judge a run on the validation or test images of its data set."""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from segconf.calibration.stored import FILE_NAME as CALIBRATION
+from segconf.calibration.threshold import Threshold, fit_threshold
+from segconf.data.cache import Progress
+from segconf.data.cases import Case
+from segconf.devices import resolve_device
+from segconf.evaluation.evaluator import CHALLENGE_LIMIT, Judge, Tolerances
+from segconf.evaluation.report import EvaluationReport, build_report, write_report
+from segconf.files import write_text
+from segconf.images.masks import read_mask
+from segconf.inference.model import Model, native_logits
+from segconf.processes import Ranks, joined
+from segconf.runs.epochs import training_seconds
+from segconf.runs.run_cases import BATCH, GridCases, masked_cases
+from segconf.runs.run_folder import RunFolder
+
+Pair = tuple[Tensor, NDArray[np.uint8]]
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationOptions:
+    """What is judged, and on which grid."""
+
+    split: Literal["test", "val"] = "test"
+    data: Path | None = None
+    native: bool = False
+    max_risk: float | None = None
+    device: str = "auto"
+    tolerances: Tolerances = field(default_factory=Tolerances)
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """The report, where it was written, and the threshold if one was asked for."""
+
+    folder: Path
+    report: EvaluationReport
+    threshold: Threshold | None
+
+
+def evaluate(
+    run_path: Path,
+    options: EvaluationOptions,
+    *,
+    out: Path | None = None,
+    on_progress: Progress | None = None,
+) -> Evaluation | None:
+    """Judge the best weights of a run and write the report.
+
+    Args:
+        run_path: the run folder.
+        options: split, data, grid, and the risk to calibrate a threshold for.
+        out: folder of the report; `evaluation/<split>` of the run when not given.
+        on_progress: called with what is done, how many images are, and how many there are.
+
+    Returns:
+        The evaluation; None on all ranks but the first.
+    """
+    device = resolve_device(options.device)
+    run = RunFolder(run_path)
+    run.data()  # says so if this is no run folder, before anything slow begins
+    with joined(device) as ranks:
+        model = Model(run_path, device=device, batch_size=BATCH)
+        source = _Source(run, model, options, ranks, on_progress)
+        judge = source.judge(options.split)
+        validation = judge
+        if options.max_risk is not None and options.split != "val":
+            validation = source.judge("val")
+        if not ranks.is_first:
+            return None
+        report = build_report(judge, _about(run, model, options))
+        folder = out or run.path / "evaluation" / options.split
+        write_report(report, folder)
+        threshold = None
+        if options.max_risk is not None:
+            threshold = fit_threshold(validation, options.max_risk)
+            write_text(run.path / CALIBRATION, json.dumps(threshold.as_json(), indent=1))
+        return Evaluation(folder, report, threshold)
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """Where logits and masks come from."""
+
+    run: RunFolder
+    model: Model
+    options: EvaluationOptions
+    ranks: Ranks
+    on_progress: Progress | None
+
+    def judge(self, split: str) -> Judge:
+        """Judge the images of a split; the ranks share them, every rank gets the whole result."""
+        cases, root = masked_cases(self.run, split, self.options.data)
+        own = cases[self.ranks.rank :: self.ranks.world]
+        judge = Judge(self.model.config.model.classes, self.options.tolerances)
+        small = GridCases(own, root, self.model.config, split, self.on_progress)
+        pairs = self._native_pairs(own) if self.options.native else self._grid_pairs(small)
+        for number, (case, (logits, mask)) in enumerate(zip(own, pairs, strict=True), start=1):
+            judge.add_logits(case.id, logits, mask)
+            if self.on_progress is not None and self.ranks.is_first:
+                self.on_progress(f"{split} images", number, len(own))
+        return self._merged(judge, [case.id for case in cases])
+
+    def _merged(self, judge: Judge, order: Sequence[str]) -> Judge:
+        for pooled in judge.pooled.values():
+            self.ranks.merge(pooled)
+        parts = self.ranks.collect(list(zip(judge.rows, judge.summaries, strict=True)))
+        by_case = {row.case: (row, summary) for part in parts for row, summary in part}
+        judge.rows = [by_case[case][0] for case in order]
+        judge.summaries = [by_case[case][1] for case in order]
+        return judge
+
+    def _grid_pairs(self, cases: GridCases) -> Iterator[Pair]:
+        """Logits and masks on the network's grid."""
+        for images, masks in cases.batches():
+            logits = torch.from_numpy(self.model.grid_logits(images))
+            yield from zip(logits, masks, strict=True)
+
+    def _native_pairs(self, cases: Sequence[Case]) -> Iterator[Pair]:
+        """Logits brought to the grid of the files, as `predict` does, and the files' masks."""
+        config = self.model.config
+        for case in cases:
+            if case.mask_path is None:
+                raise ValueError(f"case {case.id} has no mask")
+            image = self.model.read(case.image_path)
+            height, width = image.spatial_shape[-2:]
+            logits = native_logits(self.model, image)  # (K, H, W) or (D, K, H, W)
+            mask = read_mask(
+                case.mask_path,
+                classes=config.model.classes,
+                ignore_255=config.data.ignore_255,
+                slice_index=case.slice_index,
+                expected_size=(height, width),
+            )
+            yield logits if case.slice_index is None else logits[case.slice_index], mask
+
+
+def _about(run: RunFolder, model: Model, options: EvaluationOptions) -> dict[str, object]:
+    config, used = model.config, run.data()
+    height, width = config.data.size
+    return {
+        "run": run.path.name,
+        "method": config.training.method,
+        "labeled": len(used.ids["labeled"]),
+        "seed": config.training.seed,
+        "encoder": config.model.encoder,
+        "dataset": used.dataset,
+        "split": options.split,
+        "grid": "native" if options.native else f"{height} x {width}",
+        "temperature": model.temperature,
+        "training_seconds": training_seconds(run.path),
+        "inference_passes": model.passes.count,
+        "inference_seconds_per_image": model.run.seconds_per_image,
+        "protocol": "strict",
+        "boundary_band_pixels": options.tolerances.boundary,
+        "surface_tolerance_pixels": options.tolerances.surface,
+        "foreground": "all classes but 0",
+        "challenge_jaccard": f"IoU of an image, 0 below {CHALLENGE_LIMIT}",
+        "null": "a value that is not defined",
+    }

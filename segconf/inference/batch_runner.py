@@ -1,0 +1,89 @@
+"""Running the network on as many images at a time as fit into memory."""
+
+import logging
+import time
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from segconf.errors import DataError
+from segconf.images.types import ByteArray
+
+logger = logging.getLogger(__name__)
+
+
+_MEMORY_WORDS = ("out of memory", "can't allocate memory", "not enough memory")
+
+
+class BatchRunner:
+    """Remembers the batch size that memory allows: halved whenever a batch did not fit."""
+
+    def __init__(self, predictor: Callable[[Tensor], Tensor], batch_size: int) -> None:
+        """Run `predictor`, from (B, C, h, w) to (B, K, h, w), on at most `batch_size` images."""
+        self._predictor = predictor
+        self.batch_size = batch_size
+        self._seconds = 0.0
+        self._images = 0
+
+    @property
+    def seconds_per_image(self) -> float | None:
+        """Mean time of the network for an image of a full batch; None before the first."""
+        return self._seconds / self._images if self._images else None
+
+    def __call__(self, images: Tensor) -> Tensor:
+        """Logits of any number of images, on the processor."""
+        parts: list[Tensor] = []
+        start = 0
+        while start < len(images):
+            chunk = images[start : start + self.batch_size]
+            try:
+                parts.append(self._timed(self._filled(chunk))[: len(chunk)])
+            except (RuntimeError, MemoryError) as error:
+                if not _is_memory_error(error):
+                    raise
+                self._halve(error)
+                continue
+            start += len(chunk)
+        return torch.cat(parts)
+
+    def _timed(self, images: Tensor) -> Tensor:
+        """Logits on the processor; copying them there waits for the device to be done."""
+        started = time.perf_counter()
+        logits = self._predictor(images).cpu()
+        self._seconds += time.perf_counter() - started
+        self._images += len(images)
+        return logits
+
+    def _filled(self, chunk: Tensor) -> Tensor:
+        """The chunk, filled up by repetition.
+
+        Libraries choose their algorithms by the size of the batch. With one size, what is
+        predicted for an image does not depend on how many others were left for its batch.
+        """
+        rows = torch.arange(self.batch_size) % len(chunk)
+        return chunk if len(chunk) == self.batch_size else chunk[rows]
+
+    def _halve(self, error: Exception) -> None:
+        if self.batch_size == 1:
+            raise DataError(
+                "the network does not fit into memory even for a single image. Close other "
+                "programs, or use --device cpu."
+            ) from error
+        self.batch_size //= 2
+        logger.warning("out of memory: going on with batches of %d", self.batch_size)
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+
+
+def _is_memory_error(error: Exception) -> bool:
+    if isinstance(error, MemoryError | torch.OutOfMemoryError):
+        return True
+    return any(words in str(error).lower() for words in _MEMORY_WORDS)
+
+
+def as_batch(images: list[ByteArray]) -> NDArray[np.uint8]:
+    """Images (S, h, w, C) of several files as one batch (B, h, w, C)."""
+    return images[0] if len(images) == 1 else np.concatenate(images)

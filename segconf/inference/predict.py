@@ -1,0 +1,99 @@
+"""The entry: predict images into a folder, alone or as one of several processes."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+import torch.distributed as dist
+
+from segconf.inference.model import Model
+from segconf.inference.pipeline import Job, PredictOptions, Progress
+from segconf.inference.sources import Part, Source, Sources
+from segconf.results.prediction_folder import PredictionFolder
+from segconf.results.record import claim, describe_run
+from segconf.results.rows import CaseRow, read_row
+from segconf.review.page import assemble
+
+_PATIENCE = timedelta(days=30)
+
+
+@dataclass(frozen=True, slots=True)
+class PredictionReport:
+    """How a job went in this process.
+
+    Attributes:
+        folder: the results.
+        rows: images of this process that were predicted now, and those that failed.
+        skipped: images that were there already.
+    """
+
+    folder: Path
+    rows: tuple[CaseRow, ...]
+    skipped: int
+
+    @property
+    def broken(self) -> tuple[CaseRow, ...]:
+        """Images that could not be read."""
+        return tuple(row for row in self.rows if row.error)
+
+
+def predict(
+    model: Model,
+    sources: Sources,
+    out: Path,
+    *,
+    options: PredictOptions | None = None,
+    part: Part | None = None,
+    on_progress: Progress | None = None,
+) -> PredictionReport:
+    """Write masks, confidence maps, overlays, `cases.csv` and the review page of images.
+
+    Under torchrun every rank takes its share of the images, within `part`. Parts never write the
+    same file but `cases.csv` and `review.html`, which are complete when the last part is.
+
+    Args:
+        model: from `load_model`.
+        sources: from `find_images`.
+        out: the prediction folder.
+        options: what is written and how.
+        part: this process's share of a job that several processes were started for.
+        on_progress: is told how many images of how many are done.
+    """
+    options = options or PredictOptions()
+    folder = PredictionFolder(out)
+    claim(folder, describe_run(model, sources, options))
+    rank = Part(int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1")))
+    own = rank.own((part or Part()).own(sources.items))
+    todo = [source for source in own if not (options.skip_existing and _is_done(folder, source))]
+    with _meeting_at_the_end(rank):
+        rows = Job(model, folder, options).run(todo, on_progress)
+    if rank.index == 0:
+        assemble(folder)
+    rows.sort(key=lambda row: row.case)
+    return PredictionReport(out, tuple(rows), len(own) - len(todo))
+
+
+def _is_done(folder: PredictionFolder, source: Source) -> bool:
+    path = folder.row(source.case)
+    if not path.is_file():
+        return False
+    row = read_row(path)
+    files = folder.outputs(row.case, volume=row.is_volume)
+    return not row.error and all(file.is_file() for file in files)
+
+
+@contextmanager
+def _meeting_at_the_end(rank: Part) -> Iterator[None]:
+    """Let every rank wait for the others: torchrun ends all of them when one reports a failure."""
+    if rank.count == 1:
+        yield
+        return
+    dist.init_process_group("gloo", timeout=_PATIENCE)
+    try:
+        yield
+        dist.barrier()
+    finally:
+        dist.destroy_process_group()

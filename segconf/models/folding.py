@@ -1,0 +1,79 @@
+"""Decoder blocks that convolve an upsampled map without writing it.
+
+A block of the UNet of segmentation-models-pytorch doubles its input, nearest pixel by nearest
+pixel, appends the encoder's features and convolves both with a kernel of 3 x 3. The doubled map
+holds every value four times, so that the nine products of an output pixel meet only four values.
+Summing the weights that meet the same one first leaves a transposed convolution of stride 2 with a
+kernel of 4 x 4: the same sum with four products instead of nine, without the doubled and the joined
+map. benchmarks/decoder.py measures it.
+"""
+
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import conv2d, conv_transpose2d, interpolate
+
+SPREAD = torch.tensor([[0, 0, 1], [0, 1, 1], [1, 1, 0], [1, 0, 0]], dtype=torch.float32)
+"""Along one axis: of which of the three weights each of the four transposed ones is the sum."""
+
+
+DEEPEST = 1
+"""Blocks left as they are: with few pixels and many channels, larger kernels cost more."""
+
+
+class FoldedBlock(nn.Module):
+    """A block of the decoder, with the parameters and the names of the one it stands for."""
+
+    spread: Tensor
+
+    def __init__(self, block: nn.Module) -> None:
+        """Take over the two convolutions of a block, each with its normalization."""
+        super().__init__()
+        self.conv1 = block.get_submodule("conv1")
+        self.conv2 = block.get_submodule("conv2")
+        self.register_buffer("spread", torch.kron(SPREAD, SPREAD).T.contiguous(), persistent=False)
+
+    def forward(
+        self,
+        feature_map: Tensor,
+        target_height: int,
+        target_width: int,
+        skip_connection: Tensor | None = None,
+    ) -> Tensor:
+        """Features (B, C, h, w) and those of the encoder (B, S, H, W) to features (B, O, H, W)."""
+        convolution, *rest = self.conv1.children()
+        weight = cast(nn.Conv2d, convolution).weight  # a plain tensor in a functional call
+        channels = feature_map.shape[1]
+        if (target_height, target_width) == tuple(2 * side for side in feature_map.shape[2:]):
+            features = self._doubled(feature_map, weight[:, :channels])
+        else:
+            larger = interpolate(feature_map, size=(target_height, target_width), mode="nearest")
+            features = conv2d(larger, weight[:, :channels], padding=1)
+        # Some encoders have nothing to add at half of the resolution.
+        if skip_connection is not None and skip_connection.shape[1]:
+            features = features + conv2d(skip_connection, weight[:, channels:], padding=1)
+        for layer in rest:
+            features = layer(features)
+        finished: Tensor = self.conv2(features)
+        return finished
+
+    def _doubled(self, features: Tensor, weight: Tensor) -> Tensor:
+        """The 3 x 3 convolution of the doubled features: (B, C, h, w) to (B, O, 2h, 2w)."""
+        kernel = (weight.flatten(2) @ self.spread).reshape(*weight.shape[:2], 4, 4)
+        return conv_transpose2d(features, kernel.transpose(0, 1), stride=2, padding=1)
+
+
+def fold_upsampling(network: nn.Module) -> None:
+    """Let the decoder of a UNet convolve its upsampled maps without writing them."""
+    blocks = decoder_blocks(network.get_submodule("decoder"))
+    for number in range(DEEPEST, len(blocks)):
+        blocks[number] = FoldedBlock(blocks[number])
+
+
+def decoder_blocks(decoder: nn.Module) -> nn.ModuleList:
+    """The blocks of a decoder, deepest first."""
+    blocks = decoder.get_submodule("blocks")
+    if not isinstance(blocks, nn.ModuleList):
+        raise TypeError("expected the decoder of a UNet, with a list of blocks")
+    return blocks

@@ -1,0 +1,170 @@
+"""How well a score tells strangers from what a model was made for."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from segconf.confidence import probabilities_of
+from segconf.data.cache import Progress
+from segconf.devices import resolve_device
+from segconf.evaluation.evaluate import EvaluationOptions
+from segconf.files import write_text
+from segconf.images.types import Image
+from segconf.inference.model import Model
+from segconf.inference.sources import find_images
+from segconf.metrics.ranking import Groups
+from segconf.metrics.selective import ranking_metrics
+from segconf.plots.image_scores import stranger_plot
+from segconf.runs.run_cases import masked_cases
+from segconf.runs.run_folder import RunFolder
+
+
+def detection_metrics(own: NDArray[Any], strangers: NDArray[Any]) -> dict[str, float]:
+    """Separation of two sets of images by a score that is high for strangers.
+
+    - ``auroc``: probability that a stranger scores higher than an own image; ties count half.
+    - ``detection_error``: smallest value over all thresholds of
+      ``(own images refused + strangers accepted) / 2``, as shares: both kinds count alike.
+    - ``fpr95``: share of strangers accepted at the threshold that accepts nearest to 95% of the own
+      images, the stricter of two equally near.
+
+    Args:
+        own: (N,) scores of images like those of the training.
+        strangers: (M,) scores of other images.
+    """
+    if len(own) == 0 or len(strangers) == 0:
+        raise ValueError(f"cannot compare {len(own)} own images with {len(strangers)} strangers")
+    values, group = np.unique(np.concatenate([own, strangers]), return_inverse=True)
+    counts = np.zeros((2, len(values)), np.int64)
+    np.add.at(counts[0], group[: len(own)], 1)
+    np.add.at(counts[1], group[len(own) :], 1)
+    accepted = np.cumsum(counts, axis=1) / [[len(own)], [len(strangers)]]  # (2, G) up to a value
+    before = accepted[0] - counts[0] / len(own)
+    auroc = float(((before + accepted[0]) / 2) @ counts[1] / len(strangers))
+    errors = (1 - accepted[0] + accepted[1]) / 2
+    groups = Groups(values.astype(np.float32), counts[0], counts[1])
+    return {
+        "auroc": auroc,
+        "detection_error": min(0.5, float(errors.min())),
+        "fpr95": ranking_metrics([groups], len(own), len(strangers))["fpr95"],
+    }
+
+
+Floats = NDArray[np.float64]
+
+
+FEATURES, CONFIDENCE = "features", "confidence"
+
+
+_DEFINITIONS = {
+    "auroc": "probability that a stranger scores higher than an own image; ties count half",
+    "detection_error": "smallest mean of the share of own images refused and strangers accepted",
+    "fpr95": "share of strangers accepted where nearest to 95% of the own images are",
+    FEATURES: "Mahalanobis distance of means of encoder features from those of training images",
+    CONFIDENCE: "1 - mean confidence of the pixels",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class StrangerReport:
+    """Detection metrics by score; that of the features is missing where the run has none.
+
+    Attributes:
+        own: images of the split.
+        strangers: images of the other folder.
+        metrics: auroc, detection_error and fpr95 by score.
+        flagged: shares of own images and of strangers above the threshold of the run.
+        false_alarm_rate: share of the validation images above it.
+    """
+
+    own: int
+    strangers: int
+    metrics: Mapping[str, Mapping[str, float]]
+    flagged: tuple[float, float] | None
+    false_alarm_rate: float | None
+
+
+def evaluate_strangers(
+    run_path: Path,
+    folder: Path,
+    out: Path,
+    options: EvaluationOptions,
+    *,
+    on_progress: Progress | None = None,
+) -> StrangerReport:
+    """Compare the images of a split with those of a folder; write `ood.json` and `ood.png`.
+
+    Args:
+        run_path: the run folder.
+        folder: images of another kind, read as `predict` reads them.
+        out: folder of the report.
+        options: split, data and device.
+        on_progress: called with what is done, how many images are, and how many there are.
+    """
+    run = RunFolder(run_path)
+    model = Model(run_path, device=resolve_device(options.device))
+    cases, _ = masked_cases(run, options.split, options.data)
+    others = [source.path for source in find_images([folder]).items]
+    # Both as `predict` reads them. The cache of a training decodes JPEGs at a reduced size, and a
+    # score that sees fine structure would tell the two ways of reading apart.
+    own = _scores_of(model, [case.image_path for case in cases], options.split, on_progress)
+    strangers = _scores_of(model, others, "strangers", on_progress)
+    metrics = {name: detection_metrics(own[name], strangers[name]) for name in own}
+    known = model.stranger_score
+    flagged = None
+    if known is not None and FEATURES in own:
+        first, second = (float((s[FEATURES] > known.threshold).mean()) for s in (own, strangers))
+        flagged = (first, second)
+    report = StrangerReport(
+        own=len(own[CONFIDENCE]),
+        strangers=len(strangers[CONFIDENCE]),
+        metrics=metrics,
+        flagged=flagged,
+        false_alarm_rate=None if known is None else known.false_alarm_rate,
+    )
+    content = {
+        "split": options.split,
+        "strangers_folder": folder.name,
+        "images": report.own,
+        "strangers": report.strangers,
+        "metrics": metrics,
+        "threshold": None if known is None else known.threshold,
+        "false_alarm_rate": report.false_alarm_rate,
+        "flagged": None if flagged is None else {"own": flagged[0], "strangers": flagged[1]},
+        "definitions": _DEFINITIONS,
+    }
+    out.mkdir(parents=True, exist_ok=True)
+    write_text(out / "ood.json", json.dumps(content, indent=1))
+    pairs = {name: (own[name], strangers[name]) for name in own}
+    stranger_plot(pairs, out / "ood.png", threshold=None if known is None else known.threshold)
+    return report
+
+
+def _scores_of(
+    model: Model, paths: Sequence[Path], label: str, on_progress: Progress | None
+) -> dict[str, Floats]:
+    """Both scores (N,) of files; those of a volume are the means of its slices."""
+    parts = []
+    for number, path in enumerate(paths, 1):
+        slices = _scores(model, model.read(path))
+        parts.append({name: values.mean(keepdims=True) for name, values in slices.items()})
+        if on_progress is not None:
+            on_progress(label, number, len(paths))
+    return _joined(parts)
+
+
+def _scores(model: Model, image: Image) -> dict[str, Floats]:
+    """Both scores (D,) of the slices of an image, high = unlike."""
+    logits, unlike = model.judged(model.network_pixels(image), model.stranger_pixels(image))
+    confidence = np.array([probabilities_of(one).max(axis=0).mean() for one in logits], np.float64)
+    scores = {CONFIDENCE: 1 - confidence}
+    return scores if np.isnan(unlike).any() else {FEATURES: unlike, **scores}
+
+
+def _joined(parts: list[dict[str, Floats]]) -> dict[str, Floats]:
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}

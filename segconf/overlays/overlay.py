@@ -1,0 +1,135 @@
+"""The overlay: image and layers at display size, and the legend outside of the image."""
+
+from typing import Any, Literal, get_args
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from segconf.conventions import FULL_SCALE
+from segconf.overlays.layers import Pixels, Scale, draw_bands, draw_contour, draw_heat
+from segconf.overlays.legend import BACKGROUND, Entry, legend
+
+Style = Literal["contour", "heatmap", "side-by-side"]
+
+
+STYLES: tuple[Style, ...] = get_args(Style)
+
+
+NOTICE = "research use, not a medical device"
+
+
+MAX_SIDE = 1600
+"""Longest side of the image in an overlay; masks and confidence maps keep the native size."""
+
+
+_MIN_SIDE = 512
+
+
+_MIN_STRIP = 640
+
+
+_RGB = 3
+
+
+def overlay(
+    image: NDArray[np.uint8],
+    mask: NDArray[np.uint8],
+    confidence: NDArray[Any],
+    *,
+    style: Style,
+    scale: Scale,
+    max_side: int = MAX_SIDE,
+) -> Pixels:
+    """Picture (h, w, 3) of an image (C, H, W), its predicted mask (H, W) and the confidence (H, W).
+
+    `contour`: low confidence only, tinted in two bands. `heatmap`: the whole scale 1/K..1 over the
+    image, never stretched to the image's own range. `side-by-side`: the contour alone, beside the
+    confidence alone.
+
+    Args:
+        image: uint8; the first channel is shown where there are not three.
+        mask: class index.
+        confidence: 0..1, or the 16-bit levels of a saved map.
+        style: one of `STYLES`.
+        scale: the levels.
+        max_side: longest side of the image; small images are enlarged to whole pixels.
+    """
+    if image.shape[1:] != mask.shape or mask.shape != confidence.shape:
+        raise ValueError(f"shapes differ: {image.shape[1:]}, {mask.shape}, {confidence.shape}")
+    size = display_size(mask.shape[0], mask.shape[1], max_side)
+    picture = shown_image(image, size)
+    shown_mask = sampled(mask, size)
+    shown_confidence = as_share(sampled(confidence, size))
+    match style:
+        case "contour":
+            draw_bands(picture, shown_confidence, scale)
+        case "heatmap":
+            draw_heat(picture, shown_confidence, scale)
+        case "side-by-side":
+            heat = scale.colours(shown_confidence)
+            draw_contour(heat, shown_mask)
+    draw_contour(picture, shown_mask)
+    if style == "side-by-side":
+        gap = np.full((size[0], max(4, size[1] // 80), 3), BACKGROUND, np.uint8)
+        picture = np.concatenate([picture, gap, heat], axis=1)
+    return _with_legend(picture, style, scale)
+
+
+def _with_legend(picture: Pixels, style: Style, scale: Scale) -> Pixels:
+    width = max(_MIN_STRIP, picture.shape[1])
+    side = width - picture.shape[1]
+    padding = ((0, 0), (side // 2, side - side // 2), (0, 0))
+    framed = np.stack(
+        [
+            np.pad(picture[..., band], padding[:2], constant_values=BACKGROUND[band])
+            for band in range(_RGB)
+        ],
+        axis=-1,
+    )
+    entries = [Entry("contour", "predicted border")]
+    if style == "contour":
+        low, middle = scale.words()
+        entries += [Entry("low", low), Entry("middle", middle)]
+    else:
+        lowest = f"confidence {100 * scale.lowest:.3g}% (a guess)"
+        entries += [Entry(None, lowest), Entry("heat", "100% (certain)")]
+    strip = legend(
+        width, entries, scale=scale, small_print=[f"High confidence is good. For {NOTICE}."]
+    )
+    return np.concatenate([framed, strip])
+
+
+def display_size(height: int, width: int, max_side: int = MAX_SIDE) -> tuple[int, int]:
+    """Height and width on the screen: at most `max_side`, small images in whole multiples."""
+    longest = max(height, width)
+    if longest > max_side:
+        factor = max_side / longest
+        return max(1, round(height * factor)), max(1, round(width * factor))
+    times = min(-(-_MIN_SIDE // longest), max(1, max_side // longest))
+    return height * times, width * times
+
+
+def shown_image(image: NDArray[np.uint8], size: tuple[int, int]) -> Pixels:
+    """An image (C, H, W) as colours (h, w, 3): averaged when it shrinks, repeated when it grows."""
+    planes = image if len(image) == _RGB else image[:1].repeat(_RGB, axis=0)
+    if size[0] >= image.shape[1]:
+        return np.ascontiguousarray(sampled(planes, size).transpose(1, 2, 0))
+    shrunk = [cv2.resize(plane, size[::-1], interpolation=cv2.INTER_AREA) for plane in planes]
+    return np.stack(shrunk, axis=-1).reshape(*size, _RGB)
+
+
+def sampled(values: NDArray[Any], size: tuple[int, int]) -> NDArray[Any]:
+    """Nearest pixel centres on the last two axes."""
+    rows, columns = (
+        (2 * np.arange(new) + 1) * old // (2 * new)
+        for old, new in zip(values.shape[-2:], size, strict=True)
+    )
+    return values[..., rows, :][..., columns]
+
+
+def as_share(confidence: NDArray[Any]) -> NDArray[np.float32]:
+    """Confidence 0..1, from that or from 16-bit levels."""
+    if confidence.dtype == np.uint16:
+        return confidence.astype(np.float32) / np.float32(FULL_SCALE)
+    return confidence.astype(np.float32)

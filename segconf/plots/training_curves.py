@@ -1,0 +1,152 @@
+"""How a training went: the loss terms, and what the validation images say."""
+
+import csv
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import cycle
+from pathlib import Path
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from segconf.files import replacing
+from segconf.plots.curves import COLOURS
+
+# Colours that stay apart for colour-blind readers (Okabe and Ito), each with its own line style.
+LOSS_STYLES = {
+    "segmentation": ("#0072B2", "-"),
+    "correctness": ("#D55E00", "--"),
+    "consistency": ("#009E73", "-."),
+}
+
+
+MANY_EPOCHS = 40
+
+
+RAW_STYLE, AVERAGED_STYLE = ("#0072B2", "-"), ("#E69F00", "--")
+
+
+@dataclass(frozen=True, slots=True)
+class _Metric:
+    column: str
+    title: str
+    scale: float
+
+
+METRICS = (
+    _Metric("miou", "validation mIoU (higher is better)", 1.0),
+    _Metric("aurc", "validation AURC in 1e-3 (lower is better)", 1e3),
+    _Metric("ece", "validation ECE in 1e-2 (lower is better)", 1e2),
+)
+
+
+def training_curves(epochs_file: Path, out: Path) -> None:
+    """Draw the loss terms and the validation scores of a run, epoch by epoch.
+
+    Terms that are zero throughout are left out, and so are the scores of averaged weights where
+    there are none. A logarithmic axis shows the terms, which differ by orders of magnitude.
+
+    Args:
+        epochs_file: `epochs.csv` of a run; epochs are counted from 0 there and from 1 here.
+        out: the picture to write, such as `training.png`.
+    """
+    with epochs_file.open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    figure = Figure(figsize=(10, 6.5), layout="constrained")
+    panels = figure.subplots(2, 2, sharex=True)
+    _draw_terms(panels[0, 0], rows)
+    for axes, metric in zip((panels[0, 1], panels[1, 0], panels[1, 1]), METRICS, strict=True):
+        _draw_metric(axes, rows, metric)
+    for axes in panels.flat:
+        axes.grid(alpha=0.3)
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    for axes in panels[1]:
+        axes.set_xlabel("epoch")
+    with replacing(out) as temporary:
+        figure.savefig(temporary, format=out.suffix.removeprefix("."), dpi=110)
+
+
+def _draw_terms(axes: Axes, rows: list[dict[str, str]]) -> None:
+    axes.set_title("training loss, unweighted terms")
+    axes.set_yscale("log")
+    for name, (color, line) in LOSS_STYLES.items():
+        epochs, values = _curve(rows, name)
+        # A term that is exactly 0 (not begun, or nothing to rank) has no place on this axis.
+        values = [value if value > 0 else math.nan for value in values]
+        if any(math.isfinite(value) for value in values):
+            axes.plot(epochs, values, line, color=color, label=name, marker=_marker(rows), ms=3)
+    if axes.lines:
+        axes.legend(loc="upper right")
+
+
+def _draw_metric(axes: Axes, rows: list[dict[str, str]], metric: _Metric) -> None:
+    axes.set_title(metric.title)
+    for prefix, label, (color, line) in (
+        ("", "weights", RAW_STYLE),
+        ("averaged_", "averaged weights", AVERAGED_STYLE),
+    ):
+        epochs, values = _curve(rows, prefix + metric.column)
+        if epochs:
+            scaled = [metric.scale * value for value in values]
+            axes.plot(epochs, scaled, line, color=color, label=label, marker=_marker(rows), ms=3)
+    if len(axes.lines) > 1:
+        axes.legend(loc="upper right")
+
+
+def _curve(rows: list[dict[str, str]], column: str) -> tuple[list[int], list[float]]:
+    """Epochs from 1 and values, where there is a value."""
+    measured = [row for row in rows if row[column]]
+    return [int(row["epoch"]) + 1 for row in measured], [float(row[column]) for row in measured]
+
+
+def _marker(rows: list[dict[str, str]]) -> str:
+    """Points are shown while there are few: a single epoch is not a line."""
+    return "o" if len(rows) <= MANY_EPOCHS else ""
+
+
+MARKERS = "osD^vPX"
+
+
+_BAND_OPACITY = 0.15
+
+
+@dataclass(frozen=True, slots=True)
+class LabelCurve:
+    """Mean and standard deviation (nan for a single seed) at each number of labels."""
+
+    labels: Sequence[int]
+    mean: Sequence[float]
+    std: Sequence[float]
+
+
+def label_curves(panels: Mapping[str, Mapping[str, LabelCurve]], path: Path) -> None:
+    """One panel per metric: a line per strategy, a band of one standard deviation around it.
+
+    Args:
+        panels: title of the axis, then name of the strategy.
+        path: the picture to write.
+    """
+    figure = Figure(figsize=(5.4 * len(panels), 4.2), layout="constrained")
+    for axes, (title, curves) in zip(
+        np.atleast_1d(figure.subplots(1, len(panels))), panels.items(), strict=True
+    ):
+        # A marker as well as a colour: lines that share their first point are still told apart.
+        for colour, marker, (name, curve) in zip(
+            cycle(COLOURS), cycle(MARKERS), curves.items(), strict=False
+        ):
+            mean, std = np.asarray(curve.mean), np.asarray(curve.std)
+            axes.plot(curve.labels, mean, marker=marker, ms=5, color=colour, label=name)
+            if not np.isnan(std).any():
+                axes.fill_between(
+                    curve.labels, mean - std, mean + std, color=colour, alpha=_BAND_OPACITY, lw=0
+                )
+        axes.set_xlabel("labeled images")
+        axes.set_ylabel(title)
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axes.legend(fontsize=8, frameon=False)
+        axes.spines[["top", "right"]].set_visible(False)
+    with replacing(path) as temporary:
+        figure.savefig(temporary, format=path.suffix.lstrip("."), dpi=150)

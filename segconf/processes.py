@@ -1,0 +1,128 @@
+"""One process or several: who owns which image, and what is exchanged between them."""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from segconf.errors import SegconfError, TrainingError
+from segconf.metrics.streaming import ConfidenceMetrics
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Ranks:
+    """This process among those that torchrun started."""
+
+    rank: int = 0
+    world: int = 1
+
+    @property
+    def is_first(self) -> bool:
+        """True for the one process that writes files."""
+        return self.rank == 0
+
+    def own(self, count: int) -> slice:
+        """The images of this rank among `count`: the same for the whole run."""
+        return slice(self.rank, count, self.world)
+
+    def gather(self, values: Tensor) -> Tensor:
+        """Rows of all ranks, one after another; only the own ones carry a gradient.
+
+        A loss of gathered values is the same on every rank, and the sum of the ranks' gradients is
+        that of one process with all the rows.
+        """
+        if self.world == 1:
+            return values
+        rows = torch.tensor([len(values)], device=values.device)
+        counts = [torch.zeros_like(rows) for _ in range(self.world)]
+        dist.all_gather(counts, rows)
+        most = max(int(count) for count in counts)
+        padding = values.new_zeros(most - len(values), *values.shape[1:])
+        padded = torch.cat([values.detach(), padding]).contiguous()
+        parts = [torch.empty_like(padded) for _ in range(self.world)]
+        dist.all_gather(parts, padded)
+        own = [part[: int(count)] for part, count in zip(parts, counts, strict=True)]
+        own[self.rank] = values
+        return torch.cat(own)
+
+    def total(self, value: Tensor) -> Tensor:
+        """Sum over the ranks, without gradient."""
+        if self.world > 1:
+            value = value.clone()
+            dist.all_reduce(value)
+        return value
+
+    def collect(self, value: T) -> list[T]:
+        """The value of every rank, on every rank."""
+        if self.world == 1:
+            return [value]
+        values = [value] * self.world
+        dist.all_gather_object(values, value)
+        return values
+
+    def agree(self, value: T) -> T:
+        """The value of the first rank, on every rank."""
+        return self.collect(value)[0]
+
+    def on_first(self, work: Callable[[], object]) -> None:
+        """Do something on the first rank while the others wait; where it fails, all fail."""
+        if self.world == 1:
+            work()
+            return
+        problem: SegconfError | None = None
+        if self.is_first:
+            try:
+                work()
+            except SegconfError as error:
+                problem = error
+        message = self.agree(str(problem) if problem is not None else None)
+        if problem is not None:
+            raise problem
+        if message is not None:
+            raise TrainingError(message)
+
+    def synchronized(self, model: nn.Module) -> nn.Module:
+        """The model with BatchNorm statistics of the whole batch, which only CUDA can do."""
+        if self.world == 1 or next(model.parameters()).device.type != "cuda":
+            return model
+        converted: nn.Module = nn.SyncBatchNorm.convert_sync_batchnorm(model)  # type: ignore[no-untyped-call]
+        return converted
+
+    def share_buffers(self, model: nn.Module) -> None:
+        """Give every rank the BatchNorm statistics of the first: all validate the same model."""
+        if self.world > 1:
+            for buffer in model.buffers():
+                dist.broadcast(buffer, src=0)
+
+    def merge(self, metrics: ConfidenceMetrics) -> None:
+        """Let every rank hold the metrics of all images."""
+        if self.world == 1:
+            return
+        for rank, state in enumerate(self.collect(metrics.state_dict())):
+            if rank != self.rank:
+                other = ConfidenceMetrics(num_classes=metrics.num_classes)
+                other.load_state_dict(state)
+                metrics.merge(other)
+
+
+@contextmanager
+def joined(device: torch.device) -> Iterator[Ranks]:
+    """Join the group that torchrun announces in the environment; alone otherwise."""
+    world = int(os.environ.get("WORLD_SIZE", "1"))
+    if world == 1:
+        yield Ranks()
+        return
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    dist.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo")
+    try:
+        yield Ranks(dist.get_rank(), world)
+    finally:
+        dist.destroy_process_group()

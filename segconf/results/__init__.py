@@ -1,0 +1,1 @@
+"""The prediction folder: maps, rows, files and record."""

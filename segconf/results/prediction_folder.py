@@ -1,0 +1,168 @@
+"""A prediction folder: where its files are, and what it says about itself."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from segconf.conventions import FULL_SCALE
+from segconf.errors import DataError
+from segconf.files import write_text
+from segconf.images.masks import read_mask
+from segconf.images.writing import read_confidence
+from segconf.overlays.layers import Scale
+from segconf.results.rows import CaseRow, read_row
+
+VOLUME_SUFFIX = ".nii.gz"
+
+
+DEFAULT_ORDER = "expected_dice"
+
+
+@dataclass(frozen=True, slots=True)
+class RunRecord:
+    """`run.json`: everything that decides what is in the folder."""
+
+    values: dict[str, Any]
+
+    @property
+    def id(self) -> str:
+        """Name under which a browser keeps the decisions."""
+        return str(self.values["id"])
+
+    @property
+    def scale(self) -> Scale:
+        """Levels of the overlays."""
+        stored = self.values["confidence"]
+        return Scale(stored["threshold"], stored["upper"], stored["right_below"], stored["classes"])
+
+    @property
+    def order(self) -> str:
+        """Column of `cases.csv` by which the review page sorts at first, low = look first."""
+        return str(self.values.get("order", DEFAULT_ORDER))
+
+    @property
+    def images(self) -> Path:
+        """Folder that the images were read from."""
+        return Path(self.values["images"])
+
+    @property
+    def reading(self) -> dict[str, Any]:
+        """How the images were read: channels, window, max_pixels."""
+        stored: dict[str, Any] = self.values["reading"]
+        return stored
+
+
+class PredictionFolder:
+    """The files of a prediction by name."""
+
+    def __init__(self, path: Path) -> None:
+        """Nothing is read or written yet."""
+        self.path = path
+        self.run_file = path / "run.json"
+        self.table_file = path / "cases.csv"
+        self.page_file = path / "review.html"
+
+    def mask(self, case: str, *, volume: bool) -> Path:
+        """Class index of every pixel."""
+        return self.path / "masks" / f"{case}{VOLUME_SUFFIX if volume else '.png'}"
+
+    def confidence(self, case: str, *, volume: bool) -> Path:
+        """Confidence of every pixel."""
+        return self.path / "confidence" / f"{case}{VOLUME_SUFFIX if volume else '.png'}"
+
+    def probabilities(self, case: str, suffix: str) -> Path:
+        """Probabilities of all classes, where they were asked for."""
+        return self.path / "probabilities" / f"{case}{suffix}"
+
+    def overlay(self, case: str) -> Path:
+        """The picture to look at."""
+        return self.path / "overlays" / f"{case}.png"
+
+    def row(self, case: str) -> Path:
+        """Written last: a case that has it is complete."""
+        return self.path / "review" / "rows" / f"{case}.json"
+
+    def shown_image(self, case: str) -> Path:
+        """The image as the review page shows it."""
+        return self.path / "review" / "images" / f"{case}.jpg"
+
+    def thumbnail(self, case: str) -> Path:
+        """The image in the queue of the review page."""
+        return self.path / "review" / "thumbnails" / f"{case}.jpg"
+
+    def page_map(self, case: str) -> Path:
+        """Confidence and mask as the review page reads them."""
+        return self.path / "review" / "maps" / f"{case}.js"
+
+    def outputs(self, case: str, *, volume: bool) -> list[Path]:
+        """Files that every predicted case has."""
+        return [
+            self.mask(case, volume=volume),
+            self.confidence(case, volume=volume),
+            self.overlay(case),
+            self.shown_image(case),
+            self.thumbnail(case),
+            self.page_map(case),
+            self.row(case),
+        ]
+
+    def row_files(self) -> list[Path]:
+        """Rows of all cases that were finished, by name."""
+        root = self.path / "review" / "rows"
+        return sorted(path for path in root.rglob("*.json") if not path.name.startswith("."))
+
+    def rows(self) -> list[CaseRow]:
+        """All cases by name."""
+        return sorted((read_row(path) for path in self.row_files()), key=lambda row: row.case)
+
+    def record(self) -> RunRecord:
+        """What the folder says about itself."""
+        try:
+            values = json.loads(self.run_file.read_text(encoding="utf-8"))
+        except FileNotFoundError as error:
+            raise DataError(
+                f"{self.path}: not a prediction folder (run.json is missing). "
+                "Give the folder that `segconf predict --out` wrote."
+            ) from error
+        except (OSError, ValueError) as error:
+            raise DataError(
+                f"{self.run_file}: cannot be read ({error}). Predict again into a new folder."
+            ) from error
+        return RunRecord(values)
+
+    def write_record(self, record: RunRecord) -> None:
+        """Describe the folder."""
+        write_text(self.run_file, json.dumps(record.values, ensure_ascii=False, indent=1) + "\n")
+
+    def read_slice(self, row: CaseRow) -> tuple[NDArray[np.uint8], NDArray[np.uint16]]:
+        """Mask and confidence levels (H, W) of the slice that the overlay shows."""
+        classes = self.record().scale.classes
+        mask_file = self.mask(row.case, volume=row.is_volume)
+        mask = read_mask(mask_file, classes=max(classes, 2))
+        confidence = read_confidence(self.confidence(row.case, volume=row.is_volume))
+        if mask.ndim == 3:  # noqa: PLR2004 - a volume of several slices
+            mask, confidence = mask[row.slice], confidence[row.slice]
+        return mask, np.rint(confidence.astype(np.float64) * FULL_SCALE).astype(np.uint16)
+
+
+def select_rows(folder: PredictionFolder, names: Sequence[str]) -> list[CaseRow]:
+    """Rows of the named cases, of all that were predicted when none is named.
+
+    Raises:
+        DataError: a name is not in the folder, or its image was not predicted.
+    """
+    rows = {row.case: row for row in folder.rows()}
+    if not names:
+        return [row for row in rows.values() if not row.error]
+    missing = [name for name in names if name not in rows or rows[name].error]
+    if missing:
+        raise DataError(
+            f"{folder.path}: no predicted case called {', '.join(missing)}. "
+            "The first column of cases.csv has the names."
+        )
+    return [rows[name] for name in names]

@@ -1,0 +1,127 @@
+"""One line of `cases.csv`: what was found in an image, and in words what to do about it."""
+
+import csv
+import io
+import json
+import math
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+
+from segconf.errors import DataError
+
+NO_LESION = "no lesion found"
+
+
+LOW_BORDER = "review: low confidence along the border"
+
+
+LOW_AREA = "review: low confidence in a large part of the image"
+
+
+LOW_DICE = "review: the outline is probably off"
+
+
+UNLIKE_TRAINING = "input unlike the training images"
+
+
+UNREADABLE = "not predicted: the file cannot be read"
+
+
+SEPARATOR = "; "
+
+
+@dataclass(frozen=True, slots=True)
+class CaseRow:
+    """An image of a prediction folder; what does not apply is nan.
+
+    Attributes:
+        case: name of the outputs, with `/` between folders.
+        file: the image, relative to the folder that was predicted.
+        height: of the image, in pixels.
+        width: of the image, in pixels.
+        slices: of a volume; 1 for pictures.
+        slice: index of the slice that the overlay shows.
+        lesion_share: share of the pixels that are not background.
+        mean_confidence: over all pixels.
+        confidence_p05: 5th percentile over all pixels.
+        border_confidence: mean within 2% of the diagonal of the predicted border.
+        patch_confidence: mean of the least sure of 8 x 8 patches.
+        foreground_confidence: mean over the predicted foreground.
+        under_threshold_share: share of the pixels under the referral threshold.
+        expected_dice: 2 * sum(p * m) / (sum(p) + sum(m)) with the foreground probability p and the
+            predicted foreground m; 1 where both are empty.
+        ood_score: how unlike the training images the input is, where the run can tell.
+        flags: what to look at, in words.
+        error: why the image was not predicted.
+    """
+
+    case: str
+    file: str
+    height: int = 0
+    width: int = 0
+    slices: int = 1
+    slice: int = 0
+    lesion_share: float = math.nan
+    mean_confidence: float = math.nan
+    confidence_p05: float = math.nan
+    border_confidence: float = math.nan
+    patch_confidence: float = math.nan
+    foreground_confidence: float = math.nan
+    under_threshold_share: float = math.nan
+    expected_dice: float = math.nan
+    ood_score: float = math.nan
+    flags: tuple[str, ...] = ()
+    error: str = ""
+
+    @property
+    def is_volume(self) -> bool:
+        """Whether its maps are NIfTI files."""
+        return self.file.lower().endswith((".nii", ".nii.gz"))
+
+    def to_json(self) -> str:
+        """As it is kept beside the maps; nan is null."""
+        return json.dumps(self.plain(), ensure_ascii=False, indent=1) + "\n"
+
+    def plain(self) -> dict[str, object]:
+        """Names and values that JSON knows."""
+        return {
+            name: None if isinstance(value, float) and math.isnan(value) else value
+            for name, value in asdict(self).items()
+        }
+
+
+NUMBERS = tuple(field.name for field in fields(CaseRow) if field.type is float)
+
+
+COLUMNS = tuple(field.name for field in fields(CaseRow))
+
+
+def read_row(path: Path) -> CaseRow:
+    """The row of one case."""
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+        # Rows of an earlier version have fewer columns.
+        known = {name: values.get(name) for name in NUMBERS}
+        numbers = {name: math.nan if value is None else value for name, value in known.items()}
+        return CaseRow(**{**values, **numbers, "flags": tuple(values["flags"])})
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise DataError(
+            f"{path}: not a row that segconf wrote ({error}). Remove it and predict again with "
+            "--skip-existing."
+        ) from error
+
+
+def table(rows: Iterable[CaseRow]) -> str:
+    """`cases.csv`: rows by name, numbers with six digits, nothing where nothing applies."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    for row in rows:
+        values = row.plain()
+        for name in NUMBERS:
+            value = values[name]
+            values[name] = "" if value is None else f"{value:.6f}"
+        values["flags"] = SEPARATOR.join(row.flags)
+        writer.writerow([values[name] for name in COLUMNS])
+    return text.getvalue()

@@ -1,0 +1,173 @@
+"""What the maps of an image come to: the numbers of its row, and the flags in words."""
+
+import math
+from dataclasses import replace
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from segconf.conventions import FULL_SCALE
+from segconf.images.types import ByteArray
+from segconf.results.maps import LevelArray, Maps
+from segconf.results.rows import LOW_AREA, LOW_BORDER, LOW_DICE, NO_LESION, UNLIKE_TRAINING, CaseRow
+
+BORDER_SHARE = 0.02
+"""Half width of the band along the border, as a share of the diagonal."""
+
+
+LOW_AREA_SHARE = 0.1
+"""Share of pixels under the threshold from which an image is flagged."""
+
+
+LOW_DICE_LIMIT = 0.8
+"""Expected Dice under which an image is flagged."""
+
+
+PATCHES = 8
+"""Patches along each side of an image, whatever its size."""
+
+
+TOO_SMALL = 32
+"""Images with a shorter side say too little to be judged."""
+
+
+_PERCENTILE = 0.05
+
+
+_HISTOGRAM_PIXELS = 1 << 23  # counts stay whole numbers in float32
+
+
+def summarize(
+    row: CaseRow, maps: Maps, *, threshold: float, notes: tuple[str, ...] = ()
+) -> CaseRow:
+    """Fill in the numbers and flags of a row.
+
+    Args:
+        row: name, file and size.
+        maps: what was predicted.
+        threshold: the referral threshold.
+        notes: flags that came up when the file was read.
+    """
+    counts = level_counts(maps.levels)
+    pixels = maps.mask.size
+    foreground = int(np.count_nonzero(maps.mask))
+    border = border_confidence(maps.mask, maps.levels)
+    under = float(counts[: math.ceil(threshold * FULL_SCALE)].sum() / pixels)
+    mass = maps.foreground + foreground
+    dice = 2 * maps.overlap / mass if mass > 0 else 1.0
+    flags = (
+        *notes,
+        *([NO_LESION] if foreground == 0 else []),
+        *([LOW_BORDER] if border < threshold else []),
+        *([LOW_AREA] if under > LOW_AREA_SHARE else []),
+        *([LOW_DICE] if foreground and dice < LOW_DICE_LIMIT else []),
+    )
+    return CaseRow(
+        case=row.case,
+        file=row.file,
+        height=row.height,
+        width=row.width,
+        slices=len(maps.mask),
+        slice=_slice_to_look_at(maps, threshold),
+        lesion_share=foreground / pixels,
+        mean_confidence=float(counts @ np.arange(len(counts)) / (pixels * FULL_SCALE)),
+        confidence_p05=percentile(counts, _PERCENTILE),
+        border_confidence=border,
+        patch_confidence=patch_confidence(maps.levels),
+        foreground_confidence=foreground_confidence(maps.mask, maps.levels),
+        under_threshold_share=under,
+        expected_dice=dice,
+        flags=flags,
+    )
+
+
+def mark_stranger(row: CaseRow, score: float, *, threshold: float) -> CaseRow:
+    """Note how unlike the training images an input is, and say so first above the threshold."""
+    flags = (UNLIKE_TRAINING, *row.flags) if score > threshold else row.flags
+    return replace(row, ood_score=score, flags=flags)
+
+
+def patch_confidence(levels: LevelArray) -> float:
+    """Lowest mean confidence of a patch, of `PATCHES` x `PATCHES` per slice as equal as can be.
+
+    A side with fewer pixels has as many patches as pixels.
+    """
+    means = levels.astype(np.float64)  # (D, H, W)
+    for axis in (1, 2):
+        edges = np.linspace(0, levels.shape[axis], min(PATCHES, levels.shape[axis]) + 1).astype(int)
+        sums = np.add.reduceat(means, edges[:-1], axis=axis)
+        widths = np.diff(edges)
+        means = sums / (widths[:, None] if axis == 1 else widths)
+    return float(means.min() / FULL_SCALE)
+
+
+def foreground_confidence(mask: ByteArray, levels: LevelArray) -> float:
+    """Mean confidence of the predicted foreground; nan without any."""
+    found = mask > 0
+    pixels = int(np.count_nonzero(found))
+    total = int(levels.sum(dtype=np.int64, where=found))
+    return total / (pixels * FULL_SCALE) if pixels else math.nan
+
+
+def level_counts(levels: LevelArray) -> NDArray[np.float64]:
+    """How many pixels have each of the 65536 levels."""
+    flat = levels.reshape(-1)
+    counts = np.zeros(FULL_SCALE + 1)
+    for start in range(0, len(flat), _HISTOGRAM_PIXELS):
+        part = flat[start : start + _HISTOGRAM_PIXELS]
+        found = cv2.calcHist([part[None]], [0], None, [FULL_SCALE + 1], [0, FULL_SCALE + 1])
+        counts += found.reshape(-1)
+    return counts
+
+
+def percentile(counts: NDArray[np.float64], share: float) -> float:
+    """Smallest confidence that at least this share of the pixels does not exceed."""
+    reached = np.cumsum(counts)
+    return float(np.searchsorted(reached, share * reached[-1]) / FULL_SCALE)
+
+
+def border_confidence(mask: ByteArray, levels: LevelArray) -> float:
+    """Mean confidence in the band along the border of the prediction; nan without a border.
+
+    The band holds the pixels from which a square of half width `BORDER_SHARE` of the diagonal (at
+    least one pixel) reaches both foreground and background. The edge of the image is no border.
+    """
+    total, pixels = 0, 0
+    radius = max(1, round(BORDER_SHARE * math.hypot(*mask.shape[1:])))
+    kernel = np.ones((2 * radius + 1, 2 * radius + 1), np.uint8)
+    for plane, confidence in zip(mask, levels, strict=True):
+        rows, columns = _neighbourhood(plane, radius)
+        inside = (plane[rows, columns] > 0).view(np.uint8)
+        if inside.size == 0:
+            continue
+        band = cv2.dilate(inside, kernel) != cv2.erode(inside, kernel)
+        total += int(confidence[rows, columns].sum(dtype=np.int64, where=band))
+        pixels += int(np.count_nonzero(band))
+    return total / (pixels * FULL_SCALE) if pixels else math.nan
+
+
+def _neighbourhood(plane: ByteArray, radius: int) -> tuple[slice, slice]:
+    """Rows and columns that hold the foreground and a margin; empty without foreground.
+
+    The margin is twice the radius, so that the cut looks like background to the erosion.
+    """
+    found = []
+    for axis in (1, 0):
+        used = np.flatnonzero(plane.any(axis=axis))
+        if len(used) == 0:
+            return slice(0, 0), slice(0, 0)
+        found.append(slice(max(0, used[0] - 2 * radius), int(used[-1]) + 2 * radius + 1))
+    return found[0], found[1]
+
+
+def _slice_to_look_at(maps: Maps, threshold: float) -> int:
+    """The slice with most pixels under the threshold; among equals with most foreground."""
+    if len(maps.mask) == 1:
+        return 0
+    limit = math.ceil(threshold * FULL_SCALE)
+    judged = [
+        (np.count_nonzero(levels < limit), np.count_nonzero(mask))
+        for levels, mask in zip(maps.levels, maps.mask, strict=True)
+    ]
+    return judged.index(max(judged))

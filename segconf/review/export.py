@@ -1,0 +1,145 @@
+"""Overlays once more, from a prediction folder and without the model: other style, size, format."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from segconf.errors import DataError
+from segconf.files import replacing
+from segconf.images.png import write_png
+from segconf.images.reading import read_image
+from segconf.overlays.layers import Scale
+from segconf.overlays.overlay import MAX_SIDE, Style, overlay
+from segconf.results.prediction_folder import PredictionFolder, RunRecord, select_rows
+from segconf.results.rows import CaseRow
+from segconf.review.pictures import write_jpeg
+from segconf.review.sheet import case_sheet
+
+Format = Literal["png", "jpg", "pdf"]
+
+
+DOCUMENT = "cases.pdf"
+
+
+_DOTS_PER_INCH = 150
+
+
+Pixels = NDArray[np.uint8]
+
+
+@dataclass(frozen=True, slots=True)
+class ExportOptions:
+    """What the pictures look like; by default like those that `predict` writes.
+
+    Attributes:
+        style: of the overlays; that of the prediction when not given.
+        format: png and jpg are one file per case, pdf one document with a page per case.
+        threshold: another lower level; the upper one follows half way to 1.
+        max_side: longest side of the image.
+        images: where the images are now, if not where they were predicted.
+    """
+
+    style: Style | None = None
+    format: Format = "png"
+    threshold: float | None = None
+    max_side: int = MAX_SIDE
+    images: Path | None = None
+
+
+def export(
+    maps: Path,
+    out: Path,
+    *,
+    options: ExportOptions | None = None,
+    names: Sequence[str] = (),
+    on_progress: Callable[[int, int], None] | None = None,
+) -> list[Path]:
+    """Render the cases of a prediction folder; returns the files written.
+
+    Args:
+        maps: folder that `predict` wrote.
+        out: folder for the pictures.
+        options: what they look like.
+        names: cases to render; all when empty.
+        on_progress: is told how many cases of how many are done.
+    """
+    options = options or ExportOptions()
+    folder = PredictionFolder(maps)
+    record = folder.record()
+    rows = select_rows(folder, names)
+    if not rows:
+        raise DataError(f"{maps}: no case has been predicted here, so there is nothing to export.")
+    scale = _scale(record, options.threshold)
+    style: Style = options.style or record.values["options"]["style"]
+    cases = (_read(folder, row, record, options.images) for row in rows)
+    out.mkdir(parents=True, exist_ok=True)
+    report = on_progress or (lambda _done, _total: None)
+    if options.format == "pdf":
+        path = out / DOCUMENT
+        with replacing(path) as temporary:
+            for number, case in enumerate(cases, 1):
+                page = case_sheet(case.row, case.image, (case.mask, case.levels), scale)
+                page.save(temporary, "pdf", append=number > 1, resolution=_DOTS_PER_INCH)
+                report(number, len(rows))
+        return [path]
+    written: list[Path] = []
+    for number, case in enumerate(cases, 1):
+        picture = overlay(
+            case.image, case.mask, case.levels, style=style, scale=scale, max_side=options.max_side
+        )
+        path = out / f"{case.row.case}.{options.format}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        (write_png if options.format == "png" else write_jpeg)(path, picture)
+        written.append(path)
+        report(number, len(rows))
+    return written
+
+
+@dataclass(frozen=True, slots=True)
+class _Case:
+    """A case with its pixels (C, H, W), mask and confidence levels (H, W)."""
+
+    row: CaseRow
+    image: Pixels
+    mask: Pixels
+    levels: NDArray[np.uint16]
+
+
+def _read(folder: PredictionFolder, row: CaseRow, record: RunRecord, images: Path | None) -> _Case:
+    image = _image(row, record, images)
+    mask, levels = folder.read_slice(row)
+    if mask.shape != image.shape[1:]:
+        raise DataError(
+            f"{row.file}: the image is {image.shape[1]} x {image.shape[2]}, its maps are "
+            f"{mask.shape[0]} x {mask.shape[1]}. Give the images that were predicted with --images."
+        )
+    return _Case(row, image, mask, levels)
+
+
+def _scale(record: RunRecord, threshold: float | None) -> Scale:
+    if threshold is None:
+        return record.scale
+    # What was measured belongs to the threshold it was measured at.
+    return replace(record.scale, threshold=threshold, upper=(1 + threshold) / 2, right_below=None)
+
+
+def _image(row: CaseRow, record: RunRecord, images: Path | None) -> Pixels:
+    """Pixels (C, H, W) of the slice that the overlay shows."""
+    root = images or record.images
+    path = root if root.is_file() else root / row.file
+    if not path.exists():
+        raise DataError(f"{path}: no such file. Say where the images are now with --images.")
+    reading = record.reading
+    window = reading["window"]
+    image = read_image(
+        path,
+        channels=reading["channels"],
+        max_pixels=reading["max_pixels"],
+        window=None if window is None else (window[0], window[1]),
+        slice_index=row.slice if row.is_volume else None,
+    )
+    return image.pixels

@@ -1,0 +1,120 @@
+"""Pictures of a case: the overlay, and what the review page shows. The same from `export`."""
+
+import base64
+import io
+import json
+from pathlib import Path
+
+import cv2
+import numpy as np
+import PIL.Image
+from numpy.typing import NDArray
+
+from segconf.errors import DataError
+from segconf.files import replacing, write_text
+from segconf.images.png import png_bytes, write_png
+from segconf.overlays.layers import Scale, draw_bands, draw_contour
+from segconf.overlays.overlay import (
+    MAX_SIDE,
+    Style,
+    as_share,
+    display_size,
+    overlay,
+    sampled,
+    shown_image,
+)
+from segconf.results.prediction_folder import PredictionFolder
+
+PAGE_SIDE = 1400
+"""Longest side of the image in the review page."""
+
+
+MAP_SIDE = 420
+"""Longest side of the confidence map in the review page."""
+
+
+THUMBNAIL_SIDE = 168
+
+
+_JPEG_QUALITY = 88
+
+
+Pixels = NDArray[np.uint8]
+
+
+Levels = NDArray[np.uint16]
+
+
+def write_overlay(
+    path: Path, image: Pixels, mask: Pixels, levels: Levels, *, style: Style, scale: Scale
+) -> None:
+    """Write the overlay of a prediction folder."""
+    write_png(path, overlay(image, mask, levels, style=style, scale=scale, max_side=MAX_SIDE))
+
+
+def write_page_files(
+    folder: PredictionFolder, case: str, image: Pixels, maps: tuple[Pixels, Levels], scale: Scale
+) -> None:
+    """Write what the review page loads for a case: image, thumbnail, confidence map.
+
+    Args:
+        folder: of the prediction.
+        case: its name.
+        image: (C, H, W).
+        maps: mask and confidence levels, each (H, W).
+        scale: levels of the thumbnail.
+    """
+    mask, levels = maps
+    size = display_size(mask.shape[0], mask.shape[1], PAGE_SIDE)
+    shown = shown_image(image, size)  # (h, w, 3)
+    write_jpeg(folder.shown_image(case), shown)
+    small = _fit(mask.shape, THUMBNAIL_SIDE)
+    shrunk = cv2.resize(shown, small[::-1], interpolation=cv2.INTER_AREA)
+    thumbnail = np.asarray(shrunk, np.uint8).reshape(*small, 3)
+    shown_mask, shown_levels = sampled(mask, small), sampled(levels, small)
+    draw_bands(thumbnail, as_share(shown_levels), scale)
+    draw_contour(thumbnail, shown_mask)
+    write_jpeg(folder.thumbnail(case), thumbnail)
+    write_text(folder.page_map(case), page_map(case, mask, levels, scale))
+
+
+def page_map(case: str, mask: Pixels, levels: Levels, scale: Scale) -> str:
+    """A script that hands the page the confidence and the mask of a case.
+
+    A page opened from a file may not read the pixels of pictures beside it, but it may run scripts
+    beside it: the map travels as a PNG inside of one. Red is confidence, 0 at 1/K and 255 at 1;
+    green is the class.
+    """
+    size = _fit(mask.shape, MAP_SIDE)
+    share = (as_share(sampled(levels, size)) - scale.lowest) / (1 - scale.lowest)
+    pixels = np.zeros((*size, 3), np.uint8)
+    pixels[..., 0] = np.rint(share.clip(0, 1) * 255)
+    pixels[..., 1] = sampled(mask, size)
+    png = base64.b64encode(png_bytes(pixels)).decode("ascii")
+    return f"segconfMap({script_safe(case)}, {script_safe(png)});\n"
+
+
+def script_safe(value: object) -> str:
+    """JSON that can stand in a script of an HTML page whatever it holds."""
+    text = json.dumps(value, ensure_ascii=True)
+    return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
+
+
+def write_jpeg(path: Path, pixels: Pixels) -> None:
+    """Write colours (h, w, 3); complete or not at all."""
+    buffer = io.BytesIO()
+    PIL.Image.fromarray(pixels).save(buffer, "jpeg", quality=_JPEG_QUALITY)
+    try:
+        with replacing(path) as temporary:
+            temporary.write_bytes(buffer.getvalue())
+    except OSError as error:
+        raise DataError(
+            f"{path}: cannot be written ({error.strerror}). "
+            "Check that the folder exists, is writable and has space."
+        ) from error
+
+
+def _fit(shape: tuple[int, ...], side: int) -> tuple[int, int]:
+    """Height and width with the longest side at most `side`."""
+    factor = min(1.0, side / max(shape))
+    return max(1, round(shape[0] * factor)), max(1, round(shape[1] * factor))

@@ -1,0 +1,1 @@
+"""The run folder: everything needed to understand, repeat and continue a training."""

@@ -1,0 +1,99 @@
+"""The history of a run as maps: how consistent, and how correct, each training pixel was."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from segconf.config.schema import ExperimentConfig
+from segconf.data.cache import PixelCache, Pixels, Progress
+from segconf.data.cases import Case, raise_problems
+from segconf.data.datasets.dataset import HoldOut, find_cases
+from segconf.data.preprocessing import Grid
+from segconf.errors import DataError
+from segconf.runs.run_data import RunData
+from segconf.runs.run_folder import RunFolder
+
+
+def training_cases(
+    config: ExperimentConfig, run_data: RunData, data: Path | None
+) -> tuple[Path, list[Case]]:
+    """Where the data set of a run lies, and its training images, labeled or not, by id."""
+    where = data or (Path(run_data.data) if run_data.data is not None else None)
+    shares = HoldOut(config.data.validation_share, config.data.test_share)
+    found = run_data.arranged(find_cases(run_data.dataset, where, hold_out=shares))
+    by_id = {case.id: case for case in found.training}
+    ids = run_data.training_ids()
+    missing = [id_ for id_ in ids if id_ not in by_id]
+    if missing:
+        raise DataError(
+            f"{found.root}: {len(missing)} training images of the run are gone, such as "
+            f"{missing[0]}. Name the folder that holds them with --data."
+        )
+    return found.root, [by_id[id_] for id_ in ids]
+
+
+BATCH = 16
+
+
+def masked_cases(run: RunFolder, split: str, data: Path | None) -> tuple[tuple[Case, ...], Path]:
+    """Cases with masks of a split, and the folder of the data set.
+
+    Args:
+        run: the run whose data set it is.
+        split: test or val.
+        data: where the data set lies, if it has moved since.
+    """
+    config, used = run.config(), run.data()
+    shares = HoldOut(config.data.validation_share, config.data.test_share)
+    where = data or (Path(used.data) if used.data else None)
+    found = used.arranged(find_cases(used.dataset, where, hold_out=shares))
+    raise_problems(found.problems, found.root)
+    part = found.test if split == "test" else found.validation
+    cases = tuple(case for case in part if case.mask_path is not None)
+    if not cases:
+        other = "val" if split == "test" else "test"
+        raise DataError(
+            f"{found.root}: no {split} images with masks. Name another folder with --data, or "
+            f"use --split {other}."
+        )
+    return cases, found.root
+
+
+@dataclass(frozen=True)
+class GridCases:
+    """Cases with masks, decoded on the network's grid when they are first needed.
+
+    Attributes:
+        cases: all have a mask.
+        root: folder of the data set.
+        config: of the run.
+        label: what they are called while they are decoded.
+        on_progress: is told how many are.
+    """
+
+    cases: Sequence[Case]
+    root: Path
+    config: ExperimentConfig
+    label: str
+    on_progress: Progress | None = None
+
+    def batches(self) -> Iterator[tuple[Pixels, Pixels]]:
+        """Images (B, h, w, C) and masks (B, h, w), in the order of the cases."""
+        for start in range(0, len(self.cases), BATCH):
+            batch = slice(start, start + BATCH)
+            yield np.array(self._images[batch]), np.array(self._masks[batch])
+
+    @cached_property
+    def _cache(self) -> PixelCache:
+        return PixelCache(self.root, Grid.of(self.config), on_progress=self.on_progress)
+
+    @cached_property
+    def _images(self) -> Pixels:
+        return self._cache.images(self.cases, label=self.label)
+
+    @cached_property
+    def _masks(self) -> Pixels:
+        return self._cache.masks(self.cases, label=self.label)

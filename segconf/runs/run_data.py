@@ -1,0 +1,69 @@
+"""A run folder: everything needed to understand, repeat and continue a training."""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from segconf.data.cases import Case, CaseSet
+from segconf.data.datasets.dataset import dataset_key
+from segconf.data.splits import Split
+
+
+@dataclass(frozen=True, slots=True)
+class RunData:
+    """Which data a run used: enough to find it again and to notice that it changed."""
+
+    dataset: str
+    data: str | None
+    fingerprint: str
+    ids: Mapping[str, Sequence[str]]
+    accepted: Mapping[str, str] = field(default_factory=dict)
+    """Predictions that were accepted as labels: the mask file of each of these labeled images."""
+
+    @classmethod
+    def of(cls, dataset: str, data: Path | None, split: Split) -> "RunData":
+        """Describe the data of a new run."""
+        used = (*split.labeled, *split.unlabeled, *split.validation)
+        # Absolute, so that the run can be continued from any folder.
+        where = None if data is None else str(data.absolute())
+        accepted = {
+            case.id: str(case.mask_path.absolute())
+            for case in split.labeled
+            if case.id in split.accepted and case.mask_path is not None
+        }
+        return cls(dataset_key(dataset), where, _fingerprint(used), split.ids(), accepted)
+
+    def training_ids(self) -> list[str]:
+        """Ids of all training images, in the order of their rows in the decoded arrays."""
+        return sorted([*self.ids["labeled"], *self.ids["unlabeled"]])
+
+    def arranged(self, found: CaseSet) -> CaseSet:
+        """The data set with every image in the part that it had in this run; new ones in training.
+
+        Where a folder has no part of its own for validation or test, a share of the images with
+        masks is held out. Masks that came later would move images between the parts.
+        """
+        if not found.held_out:
+            return found
+        known = {id_: part for part in ("validation", "test") for id_ in self.ids[part]}
+        parts: dict[str, list[Case]] = {part: [] for part in found.parts()}
+        for part, cases in found.parts().items():
+            for case in cases:
+                movable = part == "training" or part in found.held_out
+                parts[known.get(case.id, "training") if movable else part].append(case)
+        training, validation, test = (
+            tuple(sorted(cases, key=lambda case: case.id)) for cases in parts.values()
+        )
+        return replace(found, training=training, validation=validation, test=test)
+
+
+def _fingerprint(cases: Sequence[Case]) -> str:
+    """Changes when an image or a usable mask is exchanged; not when the folder moves."""
+    sizes = [
+        [case.id, case.image_path.stat().st_size, case.mask_path and case.mask_path.stat().st_size]
+        for case in sorted(cases, key=lambda case: case.id)
+        if case.image_path.exists()
+    ]
+    return hashlib.sha256(json.dumps(sizes).encode()).hexdigest()[:16]

@@ -1,0 +1,210 @@
+"""A run folder: everything needed to understand, repeat and continue a training."""
+
+import importlib.metadata
+import json
+import os
+import platform
+from pathlib import Path
+
+import torch
+
+from segconf import __version__
+from segconf.config.loading import load_config, save_config
+from segconf.config.schema import ExperimentConfig
+from segconf.errors import CheckpointError, ConfigError, DataError, TrainingError
+from segconf.files import replacing, write_text
+from segconf.ood.detector import FILE_NAME as FEATURES
+from segconf.runs.run_data import RunData
+
+MEMBERS = "members"
+
+
+PACKAGES = ("torch", "segmentation-models-pytorch", "albumentations", "monai", "numpy", "pillow")
+
+
+class RunFolder:
+    """The files of a run by name."""
+
+    def __init__(self, path: Path) -> None:
+        """Nothing is read or written yet."""
+        self.path = path
+        self.config_file = path / "config.yaml"
+        self.split_file = path / "split.json"
+        self.environment_file = path / "environment.json"
+        self.epochs_file = path / "epochs.csv"
+        self.timing_file = path / "timing.csv"
+        self.state_file = path / "last.ckpt"
+        self.previous_state_file = path / "last.previous.ckpt"
+        self.best_file = path / "best.safetensors"
+        self.features_file = path / FEATURES
+        self.history = path / "history"
+        self.events = path / "events"
+
+    def check_new(self) -> None:
+        """Refuse a folder that holds anything, or that cannot be written to, before any work."""
+        if self.path.is_dir() and any(self.path.iterdir()):
+            raise TrainingError(
+                f"{self.path}: already holds a run or other files. Choose another folder with "
+                f"--out, or continue that run with --resume {self.path}."
+            )
+        existing = existing_parent(self.path)
+        if not existing.is_dir() or not os.access(existing, os.W_OK):
+            raise TrainingError(_unwritable(self.path, f"{existing} is not a writable folder"))
+
+    def create(self, config: ExperimentConfig, data: RunData, device: torch.device) -> None:
+        """Make the folder of a new run; one that holds anything is refused."""
+        self.check_new()
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            save_config(config, self.config_file)
+            split = {"dataset": data.dataset, "data": data.data, "fingerprint": data.fingerprint}
+            marked = {"accepted": data.accepted} if data.accepted else {}
+            write_text(self.split_file, json.dumps({**split, **data.ids, **marked}, indent=1))
+            write_text(self.environment_file, json.dumps(_environment(device), indent=1))
+        except OSError as error:
+            raise TrainingError(_unwritable(self.path, error.strerror or str(error))) from error
+
+    def extend(self, config: ExperimentConfig) -> None:
+        """Prepare for continuing: note a new number of epochs, clear what a crash left behind."""
+        if config.training.epochs != self.config().training.epochs:
+            with replacing(self.config_file) as temporary:
+                save_config(config, temporary)
+        for leftover in self.path.glob(".*.part"):
+            leftover.unlink()
+
+    def config(self) -> ExperimentConfig:
+        """Configuration of the run.
+
+        Raises:
+            ConfigError: with every mistake, and with the version that wrote it if it is another.
+        """
+        self._check()
+        try:
+            return load_config(self.config_file)
+        except ConfigError as error:
+            version = self._version()
+            if version == __version__:
+                raise
+            raise ConfigError(
+                f"{error}\nThis run was made by segconf {version}, and this is {__version__}: use "
+                "that version, or train again."
+            ) from error
+
+    def _version(self) -> str:
+        """Version of segconf that made the run, as far as it is known."""
+        try:
+            return str(json.loads(self.environment_file.read_text(encoding="utf-8"))["segconf"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return "of an unknown version"
+
+    def data(self) -> RunData:
+        """Data of the run."""
+        self._check()
+        try:
+            values = json.loads(self.split_file.read_text(encoding="utf-8"))
+            ids = {role: values[role] for role in ("labeled", "unlabeled", "validation", "test")}
+            return RunData(
+                values["dataset"],
+                values["data"],
+                values["fingerprint"],
+                ids,
+                values.get("accepted", {}),
+            )
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise TrainingError(
+                f"{self.split_file}: cannot be read ({error}). Put the file of the run back, or "
+                "start a new run."
+            ) from error
+
+    def members(self, count: int) -> tuple["RunFolder", ...]:
+        """Runs of the networks of an ensemble, each complete in itself."""
+        return tuple(RunFolder(self.path / MEMBERS / str(number)) for number in range(count))
+
+    def has_begun(self) -> bool:
+        """Whether there is a run to continue; what a crash left of an earlier start is removed."""
+        written = (self.config_file, self.split_file, self.environment_file)
+        if all(file.is_file() for file in written):
+            return True
+        for file in (*written, *self.path.glob(".*.part")):
+            file.unlink(missing_ok=True)
+        return False
+
+    def _check(self) -> None:
+        missing = [file.name for file in (self.config_file, self.split_file) if not file.is_file()]
+        if missing:
+            raise TrainingError(
+                f"{self.path}: not a run folder ({', '.join(missing)} missing). "
+                "Give the folder that `segconf train` wrote, such as runs/NAME."
+            )
+
+
+def existing_parent(path: Path) -> Path:
+    """The folder itself, or the nearest one above it that exists."""
+    return next(parent for parent in (path, *path.absolute().parents) if parent.exists())
+
+
+def _unwritable(path: Path, reason: str) -> str:
+    return (
+        f"{path}: cannot be written ({reason}). Choose a folder with --out that you may write to "
+        "and that has space."
+    )
+
+
+def new_run_path(parent: Path, config: ExperimentConfig, dataset: str) -> Path:
+    """A folder name that says what the run is; numbered when it was run before."""
+    listed = config.data.labeled_list or config.data.resume_labels
+    labeled = config.data.labeled or (listed and listed.stem)
+    parts = [Path(dataset).absolute().name, config.training.method, str(labeled or "all")]
+    name = "-".join([*parts, f"seed{config.training.seed}"])
+    path, number = parent / name, 1
+    while path.exists():
+        number += 1
+        path = parent / f"{name}-{number}"
+    return path
+
+
+def _environment(device: torch.device) -> dict[str, object]:
+    return {
+        "segconf": __version__,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "processors": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "device": str(device),
+        "device_name": torch.cuda.get_device_name(device) if device.type == "cuda" else "",
+        "packages": {name: importlib.metadata.version(name) for name in PACKAGES},
+    }
+
+
+def newest_run(parent: Path = Path("runs")) -> Path:
+    """The run folder whose training finished last.
+
+    Raises:
+        CheckpointError: there is none.
+    """
+    finished = [path for path in parent.glob("*") if _is_finished(path)]
+    if not finished:
+        raise CheckpointError(
+            f"{parent.absolute()}: no finished run here. Train one with `segconf train`, or name "
+            "a run folder or weights file with --checkpoint."
+        )
+    return max(finished, key=lambda run: max(f.stat().st_mtime_ns for f in _epoch_tables(run)))
+
+
+def _is_finished(run: Path) -> bool:
+    from segconf.config.loading import load_config
+
+    tables, config = _epoch_tables(run), run / "config.yaml"
+    if not tables or not config.is_file() or not (run / "best.safetensors").is_file():
+        return False
+    try:
+        epochs = load_config(config).training.epochs
+        lines = [table.read_text(encoding="utf-8").splitlines() for table in tables]
+    except (OSError, DataError):
+        return False
+    return all(len(table) - 1 >= epochs for table in lines)
+
+
+def _epoch_tables(run: Path) -> list[Path]:
+    """`epochs.csv` of a run, or those of the members of an ensemble."""
+    return [*run.glob("epochs.csv"), *run.glob("members/*/epochs.csv")]

@@ -1,0 +1,1 @@
+"""Synthetic dermoscopy with exact masks, for the demo and the tests."""

@@ -1,0 +1,328 @@
+"""Features on their way: collected in training, exact after a crash, used by predict."""
+
+import csv
+import json
+import os
+import socket
+
+import nibabel
+import numpy as np
+import pytest
+import torch
+import torch.multiprocessing as mp
+from PIL import Image
+from safetensors import safe_open
+from safetensors.torch import load_file
+from torch import nn
+from typer.testing import CliRunner
+
+from segconf.config.loading import load_config
+from segconf.data.cases import Case
+from segconf.images.reading import read_image
+from segconf.inference.model import load_model
+from segconf.models.encoders import encoder_normalization
+from segconf.models.unet import build_model
+from segconf.ood.detector import save_features
+from segconf.ood.features import swept
+from segconf.processes import Ranks
+from segconf_cli.main import app
+from tests.conftest import write_folder
+from tests.training_runs import Interrupter, train_tiny
+from tests.untrained_runs import untrained_run
+
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+FEATURES = "features.safetensors"
+
+
+class TinyEncoder(nn.Module):
+    """Two stages behind the input, as the encoders of a UNet give them."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.norm = nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4)
+        self.second = nn.Conv2d(4, 5, 3, stride=2, padding=1)
+
+    def forward(self, images):
+        stage = torch.relu(self.norm(self.first(images)))
+        return [images, stage, self.second(stage)]
+
+
+class SeeingNetwork(nn.Module):
+    """A network with an encoder."""
+
+    def __init__(self):
+        super().__init__()
+        self.encoder, self.head = TinyEncoder(), nn.Conv2d(4, 2, 1)
+
+    def forward(self, images):
+        return self.head(self.encoder(images)[1])
+
+
+def train_seeing(dataset, folder, **options):
+    return train_tiny(dataset, folder, network=SeeingNetwork, **options)
+
+
+def encoded(network, paths, size):
+    """Features of pictures, resized to a height and width, one at a time."""
+    rows = []
+    for path in paths:
+        picture = Image.open(path).resize(size[::-1], Image.Resampling.BILINEAR)
+        pixels = (np.array(picture) / 255 - MEAN) / STD
+        with torch.no_grad():
+            maps = network.encoder(torch.from_numpy(pixels.transpose(2, 0, 1)[None]).float())
+        stages = [maps[3], maps[4]] if len(maps) > 4 else [maps[-1]]
+        rows.append(torch.cat([stage[0].flatten(1).mean(dim=1) for stage in stages]))
+    return torch.stack(rows)
+
+
+def expected_features(run, paths, size=(256, 320)):
+    """Features of pictures by the saved weights, in evaluation mode."""
+    model = SeeingNetwork().eval()
+    model.load_state_dict(load_file(run / "best.safetensors"))
+    return encoded(model, paths, size)
+
+
+def test_validation_features_belong_to_the_saved_weights(folder_dataset, tmp_path):
+    for decay in (0.0, 0.9):
+        run = tmp_path / f"run{decay}"
+        train_seeing(
+            folder_dataset, run, training__average_decay=decay, training__features="online"
+        )
+        stored = load_file(run / FEATURES)
+        paths = sorted((folder_dataset / "val/images").iterdir())
+        expected = expected_features(run, paths, (32, 32))
+        torch.testing.assert_close(stored["validation"], expected, rtol=1e-4, atol=1e-5)
+        # Online features come from BatchNorm in training mode: of every image, but other values.
+        assert stored["training"].shape == (8, 5)
+        paths = sorted((folder_dataset / "images").iterdir())
+        swept = expected_features(run, paths, (32, 32))
+        assert not torch.allclose(stored["training"], swept, rtol=1e-2)
+
+
+def test_features_are_the_same_after_an_interruption(folder_dataset, tmp_path):
+    # One step per epoch: both unlabeled images and two of the six labeled ones. What an earlier
+    # epoch saw of the others is not in a continued run, so it must not be in any.
+    changes = {"data__labeled": 6, "training__learning_rate": 0.003}
+    changes["training__features"] = "online"
+    result = train_seeing(folder_dataset, tmp_path / "whole", **changes)
+    assert result.best_epoch > 1
+    with pytest.raises(KeyboardInterrupt):
+        train_seeing(folder_dataset, tmp_path / "run", listener=Interrupter(1, 1), **changes)
+    train_seeing(folder_dataset, tmp_path / "run", resume=True, **changes)
+    whole, run = (tmp_path / name / FEATURES for name in ("whole", "run"))
+    assert load_file(whole)["training"].shape == (4, 5)
+    assert whole.read_bytes() == run.read_bytes()
+
+
+def test_softmax_sees_its_labeled_images_online(folder_dataset, tmp_path):
+    changes = {"training__method": "softmax", "training__features": "online"}
+    train_seeing(folder_dataset, tmp_path / "run", **changes)
+    assert load_file(tmp_path / "run" / FEATURES)["training"].shape == (4, 5)
+
+
+@pytest.mark.parametrize("method", ["softmax", "consistency"])
+def test_best_weights_look_at_all_training_images_at_the_end(folder_dataset, tmp_path, method):
+    changes = {"training__method": method, "training__learning_rate": 0.1}
+    run = tmp_path / "run"
+    # Averaged weights are kept, so those of the trained network are not the ones that count.
+    train_seeing(folder_dataset, run, **changes)
+    stored = load_file(run / FEATURES)
+    for name, folder in (("training", "images"), ("validation", "val/images")):
+        expected = expected_features(run, sorted((folder_dataset / folder).iterdir()))
+        torch.testing.assert_close(stored[name], expected, rtol=1e-4, atol=1e-5)
+    before = (run / FEATURES).read_bytes()
+    (run / FEATURES).unlink()  # as after an interruption of the sweep
+    train_seeing(folder_dataset, run, resume=True, **changes)
+    assert (run / FEATURES).read_bytes() == before
+
+
+def test_new_best_weights_take_the_features_of_older_ones_away(folder_dataset, tmp_path):
+    run = tmp_path / "run"
+    train_seeing(folder_dataset, run, training__epochs=1, training__learning_rate=0.003)
+    assert (run / FEATURES).is_file()
+    changes = {"training__epochs": 4, "training__learning_rate": 0.003}
+    with pytest.raises(KeyboardInterrupt):
+        train_seeing(folder_dataset, run, resume=True, listener=Interrupter(3, 1), **changes)
+    assert not (run / FEATURES).exists()
+    train_seeing(folder_dataset, run, resume=True, **changes)
+    expected = expected_features(run, sorted((folder_dataset / "images").iterdir()))
+    stored = load_file(run / FEATURES)["training"]
+    torch.testing.assert_close(stored, expected, rtol=1e-4, atol=1e-5)
+
+
+def one_rank(rank, port, dataset, out):
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    os.environ |= {"RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_RANK": str(rank)}
+    torch.set_num_threads(1)
+    changes = {"training__features": "sweep", "training__epochs": 2}
+    train_seeing(dataset, out / "run", **changes)
+
+
+def test_two_ranks_gather_the_features_of_all_images_in_order(tmp_path, monkeypatch):
+    root = write_folder(tmp_path / "discs", 7)
+    write_folder(root / "val", 3, first=100)
+    write_folder(root / "test", 1, first=200)
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        port = listening.getsockname()[1]
+    mp.spawn(one_rank, (port, root, tmp_path), nprocs=2)
+    stored = load_file(tmp_path / "run" / FEATURES)
+    for name, folder in (("training", root / "images"), ("validation", root / "val/images")):
+        expected = expected_features(tmp_path / "run", sorted(folder.iterdir()))
+        torch.testing.assert_close(stored[name], expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Run of an untrained UNet on discs, with features on its own grid."""
+    folder, network = untrained_run(tmp_path, training=12, validation=12, test=6)
+    root = tmp_path / "discs"
+    save_swept(folder, network.eval(), root, (32, 32))
+    return folder.path
+
+
+def save_swept(folder, network, root, size=(256, 320)):
+    """Leave the features that the end of a training would."""
+    parts = [sorted((root / part).iterdir()) for part in ("images", "val/images")]
+    save_features(folder.features_file, *(encoded(network, part, size) for part in parts), size)
+
+
+def stripes(folder, count=3):
+    """Grey stripes: nothing like a disc on noise."""
+    folder.mkdir()
+    for number in range(count):
+        pixels = np.zeros((32, 32), np.uint8)
+        pixels[:, number % 2 :: 2] = 255
+        Image.fromarray(pixels).save(folder / f"stripes{number}.png")
+    return folder
+
+
+def command(*arguments):
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    assert result.exit_code == 0, result.output
+    return result
+
+
+def test_predict_flags_a_planted_stranger_and_triage_refers_it(run, tmp_path):
+    images = tmp_path / "new"
+    images.mkdir()
+    for path in (tmp_path / "discs/test/images").iterdir():
+        (images / path.name).write_bytes(path.read_bytes())
+    (images / "stranger.png").write_bytes(
+        (stripes(tmp_path / "stripes", 1) / "stripes0.png").read_bytes()
+    )
+    maps = tmp_path / "maps"
+    result = command("predict", images, "--out", maps, "--checkpoint", run, "--batch-size", "4")
+    with (maps / "cases.csv").open(encoding="utf-8", newline="") as file:
+        rows = {row["case"]: row for row in csv.DictReader(file)}
+    threshold = json.loads((maps / "run.json").read_text())["strangers"]["threshold"]
+    flagged = {case for case, row in rows.items() if "unlike the training images" in row["flags"]}
+    assert flagged == {c for c, row in rows.items() if float(row["ood_score"]) > threshold}
+    assert "stranger" in flagged
+    assert len(flagged) <= 2
+    assert "unlike the training images" in result.stdout
+    assert "unlike the training images" in (maps / "review.html").read_text(encoding="utf-8")
+    one_by_one = load_model(run, device="cpu")
+    for case, row in rows.items():
+        image = one_by_one.read(images / f"{case}.png")
+        pixels, finer = one_by_one.network_pixels(image), one_by_one.stranger_pixels(image)
+        score = one_by_one.judged(pixels, finer)[1][0]
+        assert float(row["ood_score"]) == pytest.approx(score, rel=1e-3)
+    printed = command("triage", run, maps, "--target-dice", "0.01").stdout
+    assert "stranger: input unlike the training images" in printed
+    with (maps / "referrals.csv").open(encoding="utf-8", newline="") as file:
+        referred = [row["case"] for row in csv.DictReader(file) if row["refer"] == "yes"]
+    assert set(referred[: len(flagged)]) == flagged
+
+
+@pytest.mark.parametrize("own_grid", [True, False])
+def test_scores_are_those_of_the_features_on_their_grid(tmp_path, own_grid):
+    folder, network = untrained_run(tmp_path, training=12, validation=12, test=3)
+    root = tmp_path / "discs"
+    size = folder.config().data.size if own_grid else (256, 320)
+    save_swept(folder, network.eval(), root, size)
+    model = load_model(folder.path, device="cpu", batch_size=2)
+    paths = sorted((root / "test/images").iterdir())
+    images = [model.read(path) for path in paths]
+    pixels = np.concatenate([model.network_pixels(image) for image in images])
+    finer = [model.stranger_pixels(image) for image in images]
+    assert all((part is None) == own_grid for part in finer)
+    unlike = model.judged(pixels, None if own_grid else np.concatenate(finer))[1]
+    expected = model.stranger_score(encoded(network, paths, size))
+    assert unlike == pytest.approx(expected, rel=1e-3)
+    assert np.isnan(model.judged(pixels)[1]).all() != own_grid
+    if own_grid:
+        # As for snapshots, whose passes are made by a copy of the network.
+        model.checkpoint.model.encoder._forward_hooks.clear()
+        assert model.judged(pixels)[1] == pytest.approx(expected, rel=1e-3)
+
+
+def test_slices_of_a_volume_are_described_one_by_one(tmp_path):
+    volume = np.random.default_rng(0).integers(0, 256, (40, 30, 3)).astype(np.uint8)
+    nibabel.save(nibabel.Nifti1Image(volume, np.eye(4)), tmp_path / "volume.nii")
+    changes = {"model.channels": 1, "model.encoder": "resnet18"}
+    config = load_config(flags=changes | {"data.size": [32, 32], "data.intensity_window": [0, 255]})
+    network = build_model(config.model.model_copy(update={"encoder_weights": "none"}))
+    cases = [Case(f"slice{index}", tmp_path / "volume.nii", None, index) for index in (2, 0)]
+    seen = []
+    found = swept(network, cases, config, Ranks(), lambda *done: seen.append(done))
+    mean, std = encoder_normalization("resnet18", 1)
+    for row, index in zip(found, (2, 0), strict=True):
+        pixels = read_image(tmp_path / "volume.nii", channels=1, window=(0, 255)).pixels[0, index]
+        picture = Image.fromarray(pixels).resize((320, 256), Image.Resampling.BILINEAR)
+        inputs = (np.array(picture) / 255 - mean[0]) / std[0]
+        with torch.no_grad():
+            maps = network.eval().encoder(torch.from_numpy(inputs[None, None]).float())
+        expected = torch.cat([maps[stage][0].mean(dim=(1, 2)) for stage in (3, 4)])
+        torch.testing.assert_close(row, expected, rtol=1e-4, atol=1e-5)
+    assert seen == [(2, 2)]
+
+
+def test_evaluate_reports_strangers(run, tmp_path):
+    result = command("evaluate", run, "--ood", stripes(tmp_path / "stripes"), "--device", "cpu")
+    content = json.loads((run / "evaluation/test/ood.json").read_text())
+    assert content["metrics"]["features"] == {"auroc": 1.0, "detection_error": 0.0, "fpr95": 0.0}
+    assert set(content["metrics"]) == {"features", "confidence"}
+    assert content["flagged"]["strangers"] == 1.0
+    assert (content["images"], content["strangers"]) == (6, 3)
+    assert "predict would flag 100.0% of the strangers" in result.stdout
+    assert (run / "evaluation/test/ood.png").stat().st_size > 5000
+    (run / FEATURES).unlink()
+    result = command("evaluate", run, "--ood", tmp_path / "stripes", "--device", "cpu")
+    assert "kept no features" in result.output
+    assert set(json.loads((run / "evaluation/test/ood.json").read_text())["metrics"]) == {
+        "confidence"
+    }
+
+
+def test_own_images_and_strangers_are_read_alike(tmp_path):
+    # The strangers are copies of the own images: JPEGs of fine noise, which a decoder that reduces
+    # them on the way renders otherwise.
+    folder, network = untrained_run(tmp_path, training=12, validation=12, test=6)
+    root = tmp_path / "discs"
+    save_swept(folder, network.eval(), root)
+    generator = np.random.default_rng(0)
+    copies = tmp_path / "copies"
+    copies.mkdir()
+    for path in sorted((root / "test/images").iterdir()):
+        noise = generator.integers(0, 256, (128, 128, 3), dtype=np.uint8)
+        Image.fromarray(noise).save(path.with_suffix(".jpg"))
+        Image.fromarray(np.zeros((128, 128), np.uint8)).save(root / "test/masks" / path.name)
+        path.unlink()
+        copy = path.with_suffix(".jpg")
+        (copies / copy.name).write_bytes(copy.read_bytes())
+    command("evaluate", folder.path, "--ood", copies, "--device", "cpu")
+    metrics = json.loads((folder.path / "evaluation/test/ood.json").read_text())["metrics"]
+    assert {name: values["auroc"] for name, values in metrics.items()} == {
+        "features": 0.5,
+        "confidence": 0.5,
+    }
+
+
+def test_features_file_is_small_and_plain(folder_dataset, tmp_path):
+    train_seeing(folder_dataset, tmp_path / "run", training__epochs=1)
+    with safe_open(tmp_path / "run" / FEATURES, framework="pt") as file:
+        assert set(file.keys()) == {"training", "validation", "grid"}
+        assert file.metadata() == {"format": "segconf features 3"}
+        assert file.get_tensor("grid").tolist() == [256, 320]

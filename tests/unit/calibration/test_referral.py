@@ -1,0 +1,91 @@
+"""Referral and detection metrics against pencil and paper, slow loops and scikit-learn."""
+
+import numpy as np
+import pytest
+from sklearn.metrics import roc_auc_score
+
+from segconf.calibration.referral import aurc_interval, image_aurc, image_risk_curve, share_to_refer
+from segconf.ood.evaluation import detection_metrics
+from tests.references import triage as reference
+
+
+def random_cases(seed, count=23, levels=9):
+    generator = np.random.default_rng(seed)
+    return generator.integers(levels, size=count) / 8, generator.random(count)
+
+
+def test_curve_of_four_images_worked_by_hand():
+    score, risk = np.array([0.9, 0.2, 0.6, 0.6]), np.array([0.0, 0.8, 0.1, 0.3])
+    # Best first: 0, then the tie of 0.1 and 0.3 as 0.2 each, then 0.8.
+    assert image_risk_curve(score, risk) == pytest.approx([0, 0.1, 0.4 / 3, 1.2 / 4])
+    assert image_aurc(score, risk) == pytest.approx((0 + 0.1 + 0.4 / 3 + 0.3) / 4)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_curve_and_area_agree_with_the_slow_reference(seed):
+    score, risk = random_cases(seed)
+    expected = reference.risk_curve(score.tolist(), risk.tolist())
+    assert image_risk_curve(score, risk) == pytest.approx(expected)
+    assert image_aurc(score, risk) == pytest.approx(np.mean(expected))
+
+
+def test_resampled_areas_are_those_of_the_repeated_images():
+    score, risk = random_cases(7)
+    picks = np.random.default_rng(1).integers(len(score), size=(4, len(score)))
+    weights = np.array([np.bincount(pick, minlength=len(score)) for pick in picks])
+    expected = [np.mean(reference.risk_curve(score[p].tolist(), risk[p].tolist())) for p in picks]
+    assert image_aurc(score, risk, weights) == pytest.approx(expected)
+
+
+def test_interval_holds_the_middle_of_the_resamples():
+    score, risk = random_cases(3)
+    low, high = aurc_interval(score, risk, resamples=400)
+    picks = np.random.default_rng(5).integers(len(score), size=(400, len(score)))
+    slow = [np.mean(reference.risk_curve(score[p].tolist(), risk[p].tolist())) for p in picks]
+    assert low == pytest.approx(np.quantile(slow, 0.025), rel=0.1)
+    assert high == pytest.approx(np.quantile(slow, 0.975), rel=0.1)
+    assert aurc_interval(score, np.full(len(score), 0.25)) == pytest.approx((0.25, 0.25))
+
+
+def test_share_to_refer_worked_by_hand():
+    score = np.array([0.9, 0.5, 0.7, 0.3, 0.5])
+    quality = np.array([0.9, 0.7, 0.9, 0.2, 0.9])
+    # All: 3.6 / 5 = 0.72. Without 0.3: 3.4 / 4 = 0.85. Without both 0.5 as well: 0.9.
+    assert share_to_refer(score, quality, 0.72).referred == 0
+    found = share_to_refer(score, quality, 0.85)
+    assert (found.referred, found.share, found.threshold) == (1, 0.2, 0.5)
+    assert found.kept_quality == pytest.approx(0.85)
+    assert share_to_refer(score, quality, 0.86).referred == 3
+    nothing = share_to_refer(score, quality, 0.91)
+    assert (nothing.referred, nothing.share, nothing.threshold) == (5, 1.0, np.inf)
+    assert np.isnan(nothing.kept_quality)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_share_to_refer_agrees_with_the_slow_reference(seed):
+    score, quality = random_cases(seed)
+    for target in (0.3, 0.5, 0.6, 0.75, 0.95):
+        expected = reference.cases_to_refer(score.tolist(), quality.tolist(), target)
+        assert share_to_refer(score, quality, target).referred == expected
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_detection_agrees_with_scikit_learn_and_slow_loops(seed):
+    generator = np.random.default_rng(seed)
+    own = generator.integers(0, 12, 37) / 4
+    strangers = generator.integers(3, 16, 21) / 4
+    found = detection_metrics(own, strangers)
+    truth = [0] * len(own) + [1] * len(strangers)
+    assert found["auroc"] == pytest.approx(roc_auc_score(truth, np.append(own, strangers)))
+    expected = reference.detection_error(own.tolist(), strangers.tolist())
+    assert found["detection_error"] == pytest.approx(expected)
+    assert found["fpr95"] == pytest.approx(reference.nearest_fpr(own.tolist(), strangers.tolist()))
+
+
+def test_detection_of_the_obvious_and_of_the_reverse():
+    apart = detection_metrics(np.array([1.0, 2.0]), np.array([3.0, 4.0]))
+    assert apart == {"auroc": 1.0, "detection_error": 0.0, "fpr95": 0.0}
+    reverse = detection_metrics(np.array([3.0, 4.0]), np.array([1.0, 2.0]))
+    assert reverse == {"auroc": 0.0, "detection_error": 0.5, "fpr95": 1.0}
+    with pytest.raises(ValueError, match="0 strangers"):
+        detection_metrics(np.ones(3), np.ones(0))

@@ -1,0 +1,93 @@
+"""Weights for use: everything needed comes back, anything else is refused."""
+
+import json
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from segconf.checkpoints.weights import load_checkpoint, save_checkpoint
+from segconf.config.loading import load_config
+from segconf.errors import CheckpointError
+from segconf.models.unet import build_model
+
+
+@pytest.fixture
+def config():
+    return load_config(
+        flags={"model.encoder": "tu-test_resnet", "model.encoder_weights": "none"},
+        overrides=["training.seed=7", "data.size=[64, 32]"],
+    )
+
+
+def test_round_trip(tmp_path, config):
+    torch.manual_seed(1)
+    model = build_model(config.model)
+    model(torch.randn(4, 3, 32, 32))  # BatchNorm statistics that are not those of a new network
+    save_checkpoint(tmp_path / "best.safetensors", model.state_dict(), config, temperature=1.7)
+    images = torch.randn(2, 3, 32, 32)
+
+    for path in (tmp_path, tmp_path / "best.safetensors"):
+        checkpoint = load_checkpoint(path)
+        assert checkpoint.config == config
+        assert checkpoint.temperature == 1.7
+        assert not checkpoint.model.training
+        with torch.no_grad():
+            assert torch.equal(checkpoint.model(images), model.eval()(images))
+
+
+def test_the_encoder_weights_of_the_training_are_not_needed(tmp_path, config):
+    model = build_model(config.model)
+    elsewhere = config.model.model_copy(update={"encoder_weights": "gone.pth"})
+    moved = config.model_copy(update={"model": elsewhere})
+    save_checkpoint(tmp_path / "w.safetensors", model.state_dict(), moved)
+    assert load_checkpoint(tmp_path / "w.safetensors").config == moved
+
+
+def test_a_failed_write_keeps_the_file_before(tmp_path, config, monkeypatch):
+    path = tmp_path / "best.safetensors"
+    save_checkpoint(path, {"a": torch.zeros(2)}, config)
+    before = path.read_bytes()
+    monkeypatch.setattr("segconf.checkpoints.weights.save_file", lambda *_a, **_k: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        save_checkpoint(path, {"a": torch.ones(2)}, config)
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_missing_file_says_what_to_give(tmp_path):
+    with pytest.raises(CheckpointError, match=r"best.safetensors: no such file. Give a run folder"):
+        load_checkpoint(tmp_path)
+
+
+@pytest.mark.parametrize("kept", [0, 7, 100, 100_000])
+def test_a_damaged_file(tmp_path, config, kept):
+    path = tmp_path / "w.safetensors"
+    save_checkpoint(path, build_model(config.model).state_dict(), config)
+    path.write_bytes(path.read_bytes()[:kept])
+    with pytest.raises(CheckpointError, match="not a readable safetensors file"):
+        load_checkpoint(path)
+
+
+def test_weights_of_another_architecture(tmp_path, config):
+    other = config.model.model_copy(update={"encoder": "tu-test_efficientnet"})
+    path = tmp_path / "w.safetensors"
+    save_checkpoint(path, build_model(other).state_dict(), config)
+    with pytest.raises(CheckpointError, match="not those of the tu-test_resnet network"):
+        load_checkpoint(path)
+
+
+@pytest.mark.parametrize("metadata", [None, {"config": "{"}, {"config": "{}"}, "unknown key"])
+def test_a_file_of_another_program_or_version(tmp_path, config, metadata):
+    path = tmp_path / "w.safetensors"
+    if metadata == "unknown key":
+        values = config.model_dump(mode="json") | {"future": {}}
+        metadata = {"config": json.dumps(values), "temperature": "1.0"}
+    save_file({"a": torch.zeros(2)}, path, metadata=metadata)
+    with pytest.raises(CheckpointError, match="not written by this version"):
+        load_checkpoint(path)
+
+
+def test_weights_are_plain_safetensors(tmp_path, config):
+    save_checkpoint(tmp_path / "w.safetensors", {"a": torch.arange(3.0)}, config)
+    assert load_file(tmp_path / "w.safetensors")["a"].tolist() == [0.0, 1.0, 2.0]

@@ -1,0 +1,215 @@
+"""Runs side by side: means over seeds, best values, paired differences, and the published rows."""
+
+import csv
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from segconf.comparison.compare import compare
+from segconf.comparison.published import PAPER_COLUMNS
+from segconf.comparison.tables import as_csv, as_latex, as_markdown, is_best, write_comparison
+from segconf.errors import CheckpointError, ConfigError
+from segconf.evaluation.evaluator import Judge, Tolerances
+from segconf.evaluation.report import build_report, load_curves, load_summaries, write_report
+from segconf.metrics.definitions import heading, scaled
+from segconf.runs.epochs import training_seconds
+
+
+def evaluated(folder, *, method, seed, noise, images=6, grid="8 x 8"):
+    """The evaluation of a run whose logits are as bad as `noise` says."""
+    truth = np.random.default_rng(0)
+    generator = np.random.default_rng([seed, int(10 * noise)])
+    judge = Judge(2, Tolerances())
+    for number in range(images):
+        mask = (truth.random((8, 8)) < 0.4).astype(np.uint8)
+        logit = 3 * (mask - 0.5) + generator.normal(0, noise, mask.shape)
+        logits = torch.from_numpy(np.stack([np.zeros_like(logit), logit]))
+        judge.add_logits(f"case {number}", logits, mask)
+    about = {"method": method, "labeled": 20, "seed": seed, "grid": grid, "run": folder.name}
+    report = build_report(judge, about)
+    write_report(report, folder / "evaluation/test")
+    return report
+
+
+@pytest.fixture
+def runs(tmp_path):
+    names = {
+        "soft0": ("softmax", 0, 2.0),
+        "soft1": ("softmax", 1, 2.0),
+        "ours": ("consistency", 0, 1),
+    }
+    reports = {
+        name: evaluated(tmp_path / name, method=method, seed=seed, noise=noise)
+        for name, (method, seed, noise) in names.items()
+    }
+    return tmp_path, reports
+
+
+def test_rows_are_means_over_seeds(runs):
+    folder, reports = runs
+    comparison = compare([folder / name for name in reports])
+    assert [row.name for row in comparison.rows] == [
+        "softmax (20 labels)",
+        "consistency (20 labels)",
+    ]
+    values = [reports[name].metrics["all"]["strict"]["aurc"] for name in ("soft0", "soft1")]
+    softmax, ours = comparison.rows
+    assert softmax.values["aurc"] == pytest.approx(np.mean(values))
+    assert softmax.spread["aurc"] == pytest.approx(np.std(values, ddof=1))
+    assert not ours.spread
+
+
+def test_best_values_are_marked(runs):
+    folder, reports = runs
+    comparison = compare([folder / name for name in reports], paper=250)
+    softmax, ours = comparison.rows[:2]
+    for metric in ("miou", "aurc", "brier", "nll"):
+        assert is_best(comparison, ours, metric)
+        assert not is_best(comparison, softmax, metric)
+    published = comparison.rows[-1]
+    assert published.name == "consistency (250 labels, published)"
+    assert published.values["aurc"] == pytest.approx(0.01279)
+    assert not any(is_best(comparison, published, metric) for metric in PAPER_COLUMNS)
+
+
+def test_differences_refer_to_the_baseline(runs):
+    folder, reports = runs
+    paths = [folder / name for name in reports]
+    softmax, ours = compare(paths).rows
+    assert not softmax.difference
+    low, high = ours.difference["aurc"]
+    assert low < ours.values["aurc"] - softmax.values["aurc"] < high < 0
+    reverse = compare(paths, baseline="consistency")
+    assert reverse.rows[0].difference["aurc"] == pytest.approx((-high, -low))
+    with pytest.raises(ConfigError, match="no such method"):
+        compare(paths, baseline="aes")
+
+
+def test_tables(runs, tmp_path):
+    folder, reports = runs
+    comparison = compare([folder / name for name in reports], paper=125)
+    ours = reports["ours"].metrics["all"]["strict"]
+    markdown = as_markdown(comparison)
+    assert f"**{scaled(ours['aurc'], 'aurc')}**" in markdown
+    assert (
+        "| softmax (125 labels, published) | 0.801 | 34.36 | 31.33 | 60.90 | 6.45 | 3.82 | 13.96 |"
+        in markdown
+    )
+    assert markdown.splitlines()[0] == "| | " + " | ".join(map(heading, PAPER_COLUMNS)) + " |"
+    rows = as_csv(comparison).splitlines()
+    header, consistency = rows[0].split(","), rows[2].split(",")
+    assert float(consistency[header.index("aurc")]) == ours["aurc"]
+    latex = as_latex(comparison)
+    assert rf"$\mathbf{{{scaled(ours['nll'], 'nll')}}}$" in latex
+    assert r"\pm" in latex
+    write_comparison(comparison, tmp_path / "out")
+    written = {path.name for path in (tmp_path / "out").iterdir()}
+    assert written == {"table.md", "table.csv", "table.tex", "curves.png"}
+
+
+def test_scales():
+    assert heading("aurc") == "AURC x10^3"
+    assert (scaled(0.01279, "aurc"), scaled(0.8171, "miou")) == ("12.79", "0.817")
+    assert (scaled(0.0256, "ece"), scaled(0.223, "nll")) == ("2.56", "2.23")
+
+
+def test_runs_that_cannot_be_compared(runs):
+    folder, _ = runs
+    evaluated(folder / "fewer", method="crl", seed=0, noise=1, images=5)
+    evaluated(folder / "other", method="crl", seed=0, noise=1, grid="native")
+    with pytest.raises(ConfigError, match="different images"):
+        compare([folder / "soft0", folder / "fewer"])
+    with pytest.raises(ConfigError, match="grid native"):
+        compare([folder / "soft0", folder / "other"])
+    with pytest.raises(CheckpointError, match="Run: segconf evaluate"):
+        compare([folder / "nowhere"])
+    with pytest.raises(ConfigError, match="125, 250, 500, 2000"):
+        compare([folder / "soft0"], paper=100)
+
+
+def test_what_is_written_comes_back(runs):
+    folder, reports = runs
+    path = folder / "ours/evaluation/test/images.npz"
+    summaries = load_summaries(path)
+    assert list(summaries) == [f"case {number}" for number in range(6)]
+    for loaded, kept in zip(summaries.values(), reports["ours"].summaries, strict=True):
+        np.testing.assert_array_equal(loaded.correct, kept.correct)
+        assert loaded.nll == kept.nll
+    curve, reliability = load_curves(path)
+    assert curve.aurc == reports["ours"].metrics["all"]["strict"]["aurc"]
+    assert reliability.ece == reports["ours"].metrics["all"]["strict"]["ece"]
+    assert reliability.count.sum() == 6 * 64
+
+
+def test_undefined_values_are_null_in_json(tmp_path):
+    judge = Judge(2, Tolerances())
+    logits = torch.tensor([[[2.0, 2.0]], [[0.0, 0.0]]])
+    judge.add_logits("empty", logits, np.zeros((1, 2), np.uint8))
+    write_report(build_report(judge, {"method": "softmax"}), tmp_path)
+    content = json.loads((tmp_path / "metrics.json").read_text())
+    assert content["per_image"]["dice"] is None
+    assert content["metrics"]["all"]["strict"]["fpr95"] is None
+    assert content["metrics"]["all"]["strict"]["accuracy"] == 1.0
+    assert content["confusion"] == [[2, 0], [0, 0]]
+
+
+def with_costs(folder, **costs):
+    path = folder / "evaluation/test/metrics.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | costs))
+
+
+def test_costs_are_columns_where_they_are_known(runs):
+    folder, reports = runs
+    names = ("training_seconds", "inference_passes", "inference_seconds_per_image")
+    for run, values in {"soft0": (60.0, 1, 0.01), "soft1": (120.0, 1, 0.02)}.items():
+        with_costs(folder / run, **dict(zip(names, values, strict=True)))
+    with_costs(folder / "ours", training_seconds=None, inference_passes=50)
+    comparison = compare([folder / name for name in reports], paper=125)
+    lines = as_markdown(comparison).splitlines()
+    assert lines[0].endswith("| Brier x10^2 | training min | passes | ms/image |")
+    assert lines[1].count("---:") == len(PAPER_COLUMNS) + 3
+    assert lines[2].endswith("| 1.5 | 1 | 15.0 |")  # means of 1 and 2 minutes, of 10 and 20 ms
+    assert lines[3].endswith("|  | 50 |  |")
+    assert all(line.count("|") == len(PAPER_COLUMNS) + 5 for line in lines[:10])
+    rows = list(csv.DictReader(as_csv(comparison).splitlines()))
+    assert [row["training_seconds"] for row in rows[:3]] == ["90.0", "", ""]
+    assert float(rows[0]["inference_seconds_per_image"]) == pytest.approx(0.015)
+    latex = as_latex(comparison).splitlines()
+    assert latex[0] == r"\begin{tabular}{l" + "r" * (len(PAPER_COLUMNS) + 3) + "}"
+    cells = [line.count("&") for line in latex if "&" in line]
+    assert set(cells) == {len(PAPER_COLUMNS) + 3}
+
+
+def test_without_costs_there_are_no_columns_for_them(runs):
+    folder, reports = runs
+    assert compare([folder / name for name in reports]).costs == ()
+
+
+def test_calibrated_runs_are_rows_of_their_own(runs):
+    folder, reports = runs
+    with_costs(folder / "soft1", temperature=1.7)
+    with_costs(folder / "soft0", temperature=1.0)
+    rows = compare([folder / name for name in reports]).rows
+    assert [row.name for row in rows] == [
+        "softmax (20 labels)",
+        "softmax + temperature (20 labels)",
+        "consistency (20 labels)",
+    ]
+
+
+def test_training_time_is_the_sum_of_the_epochs(tmp_path):
+    assert training_seconds(tmp_path) is None
+    header = "epoch,training_seconds,validation_seconds\n"
+    # Epoch 1 was repeated after a crash.
+    (tmp_path / "timing.csv").write_text(header + "0,2.5,9\n1,3.0,9\n1,3.5,9\n2,4.0,9\n")
+    assert training_seconds(tmp_path) == 2.5 + 3.5 + 4.0
+    for member, seconds in (("0", 10), ("1", 20)):
+        folder = tmp_path / "ensemble/members" / member
+        folder.mkdir(parents=True)
+        (folder / "timing.csv").write_text(f"{header}0,{seconds},1\n1,{seconds},1\n")
+    assert training_seconds(tmp_path / "ensemble") == 60
+    (tmp_path / "timing.csv").write_text("something else\n1\n")
+    with pytest.raises(CheckpointError, match="times of a training"):
+        training_seconds(tmp_path)

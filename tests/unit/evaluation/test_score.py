@@ -1,0 +1,193 @@
+"""Predictions of other tools: every way to store them gives the same numbers."""
+
+import json
+
+import nibabel
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from segconf.errors import DataError
+from segconf.evaluation.score import score
+from segconf.images.writing import write_confidence, write_mask
+from segconf.metrics.streaming import ConfidenceMetrics
+from segconf.metrics.ties import aurc_bounds
+from tests.references import metrics as reference
+
+NAMES = ("a", "b", "c")
+
+
+@pytest.fixture
+def truth(tmp_path):
+    """Three masks and probabilities (2, H, W) that are right most of the time."""
+    generator = np.random.default_rng(0)
+    folder = tmp_path / "truth"
+    folder.mkdir()
+    probabilities = {}
+    for name in NAMES:
+        mask = np.zeros((20, 24), np.uint8)
+        mask[5:14, 6:18] = 1
+        Image.fromarray(mask * 255).save(folder / f"{name}_segmentation.png")
+        logit = 4 * (mask - 0.5) + generator.normal(0, 2, mask.shape)
+        foreground = 1 / (1 + np.exp(-logit))
+        probabilities[name] = np.stack([1 - foreground, foreground]).astype(np.float32)
+    return folder, probabilities
+
+
+@pytest.fixture
+def expected(truth):
+    """All metrics by the slow reference."""
+    folder, probabilities = truth
+    pixels, labels = [], []
+    for name in NAMES:
+        mask = np.array(Image.open(folder / f"{name}_segmentation.png")) // 255
+        pixels += np.moveaxis(probabilities[name], 0, -1).reshape(-1, 2).astype(float).tolist()
+        labels += mask.ravel().tolist()
+    logits = [[float(np.log(p)) for p in pixel] for pixel in pixels]
+    return reference.evaluate(logits, labels)
+
+
+def check(scored, expected, tolerance=2e-6):
+    values = scored.report.metrics["all"]["strict"]
+    for name in ("miou", "aurc", "ece", "nll", "brier", "accuracy"):
+        assert values[name] == pytest.approx(expected[name], abs=tolerance), name
+
+
+@pytest.mark.parametrize("key", ["probabilities", "softmax"])
+def test_npz_of_nnunet(tmp_path, truth, expected, key):
+    folder, probabilities = truth
+    for name, values in probabilities.items():
+        np.savez(tmp_path / f"{name}.npz", **{key: values[:, None]})  # with a slice axis
+    check(score(tmp_path, folder), expected)
+
+
+def test_npy(tmp_path, truth, expected):
+    folder, probabilities = truth
+    for name, values in probabilities.items():
+        np.save(tmp_path / f"{name}.npy", values)
+    check(score(tmp_path, folder), expected)
+
+
+def nifti(path, values):
+    """Write (H, W) or (C, H, W) as NIfTI with columns first and channels last."""
+    voxels = values.T[:, :, None] if values.ndim == 2 else values.transpose(2, 1, 0)[:, :, None]
+    nibabel.save(nibabel.Nifti1Image(voxels.astype(np.float32), np.eye(4)), path)
+
+
+def test_nifti_with_all_classes(tmp_path, truth, expected):
+    folder, probabilities = truth
+    for name, values in probabilities.items():
+        nifti(tmp_path / f"{name}.nii.gz", values)
+    check(score(tmp_path, folder), expected)
+
+
+def test_nifti_with_one_file_per_class(tmp_path, truth, expected):
+    folder, probabilities = truth
+    for name, values in probabilities.items():
+        for number in range(2):
+            nifti(tmp_path / f"{name}_{number}.nii.gz", values[number])
+    check(score(tmp_path, folder), expected)
+
+
+def write_maps(folder, probabilities):
+    for part in ("masks", "confidence"):
+        (folder / part).mkdir(parents=True)
+    for name, values in probabilities.items():
+        write_mask(folder / "masks" / f"{name}.png", values.argmax(axis=0).astype(np.uint8))
+        write_confidence(folder / "confidence" / f"{name}.png", values.max(axis=0))
+
+
+def test_own_maps_are_approximate_and_say_by_how_much(tmp_path, truth, expected):
+    folder, probabilities = truth
+    write_maps(tmp_path / "maps", probabilities)
+    scored = score(tmp_path / "maps", folder)
+    check(scored, expected, tolerance=2e-5)
+    low, high = scored.aurc_bounds
+    assert low <= expected["aurc"] <= high
+    assert low <= scored.report.metrics["all"]["strict"]["aurc"] <= high
+    assert scored.report.about["levels"] == 65536
+
+
+def test_eight_bits_are_refused_unless_asked_for(tmp_path, truth):
+    folder, probabilities = truth
+    write_maps(tmp_path / "maps", probabilities)
+    for name, values in probabilities.items():
+        levels = np.rint(values.max(axis=0) * 255).astype(np.uint8)
+        Image.fromarray(levels).save(tmp_path / "maps/confidence" / f"{name}.png")
+    with pytest.raises(DataError, match="8-bit confidence"):
+        score(tmp_path / "maps", folder)
+    scored = score(tmp_path / "maps", folder, allow_quantized=True)
+    low, high = scored.aurc_bounds
+    assert low < high
+    assert scored.report.about["levels"] == 256
+
+
+def test_bounds_over_ties_by_hand():
+    # Four pixels of one confidence, one of them wrong: first, the risks are 1, 1/2, 1/3, 1/4;
+    # last, they are 0, 0, 0, 1/4.
+    metrics = ConfidenceMetrics(num_classes=2)
+    metrics.update(torch.tensor([[[0.0] * 4, [1.0] * 4]]), torch.tensor([[1, 1, 1, 0]]))
+    low, high = aurc_bounds(metrics)
+    assert low == pytest.approx((1 / 4) / 4)
+    assert high == pytest.approx((1 + 1 / 2 + 1 / 3 + 1 / 4) / 4)
+
+
+def test_three_classes(tmp_path):
+    generator = np.random.default_rng(1)
+    (tmp_path / "truth").mkdir()
+    (tmp_path / "maps").mkdir()
+    mask = generator.integers(0, 3, (10, 12)).astype(np.uint8)
+    Image.fromarray(mask).save(tmp_path / "truth/x.png")
+    logits = generator.normal(size=(3, 10, 12))
+    probabilities = np.exp(logits) / np.exp(logits).sum(axis=0)
+    np.save(tmp_path / "maps/x.npy", probabilities)
+    scored = score(tmp_path / "maps", tmp_path / "truth", classes=3)
+    flat = np.moveaxis(logits, 0, -1).reshape(-1, 3).tolist()
+    check(scored, reference.evaluate(flat, mask.ravel().tolist()))
+
+
+def test_report_is_written(tmp_path, truth):
+    folder, probabilities = truth
+    (tmp_path / "maps").mkdir()
+    for name in NAMES[:2]:
+        np.save(tmp_path / "maps" / f"{name}.npy", probabilities[name])
+    scored = score(tmp_path / "maps", folder, out=tmp_path / "report")
+    content = json.loads((tmp_path / "report/metrics.json").read_text())
+    assert content["masks_without_prediction"] == ["c"]
+    assert content["pixels"] == 2 * 20 * 24
+    values = scored.report.metrics["all"]["strict"]
+    assert content["metrics"]["all"]["strict"]["aurc"] == values["aurc"]
+    written = {path.name for path in (tmp_path / "report").iterdir()}
+    assert written >= {"metrics.json", "cases.csv", "risk_coverage.png", "reliability.png"}
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (np.zeros((3, 20, 24), np.float32), "3 classes on the first axis"),
+        (np.full((2, 20, 24), 0.7, np.float32), "a.npy"),
+        (np.full((2, 10, 24), 0.5, np.float32), "Predictions must have the size of their masks"),
+        (np.zeros((2, 20, 24), np.uint8), "Expected probabilities"),
+    ],
+)
+def test_unusable_predictions(tmp_path, truth, values, message):
+    folder, _ = truth
+    np.save(tmp_path / "a.npy", values)
+    with pytest.raises(DataError, match=message):
+        score(tmp_path, folder)
+
+
+def test_unusable_folders(tmp_path, truth):
+    folder, probabilities = truth
+    with pytest.raises(DataError, match="no such folder"):
+        score(tmp_path / "nowhere", folder)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DataError, match="no predictions here"):
+        score(tmp_path / "empty", folder)
+    np.savez(tmp_path / "empty/a.npz", other=probabilities["a"])
+    with pytest.raises(DataError, match="holds other"):
+        score(tmp_path / "empty", folder)
+    np.save(tmp_path / "lonely.npy", probabilities["a"])
+    with pytest.raises(DataError, match="no mask called lonely"):
+        score(tmp_path, folder)

@@ -1,0 +1,64 @@
+"""Which images are found, and what their results are called."""
+
+from pathlib import Path
+
+import pytest
+
+from segconf.errors import ConfigError, DataError
+from segconf.inference.sources import Part, find_images
+
+
+def touch(folder: Path, *names: str) -> None:
+    for name in names:
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"x")
+
+
+def names(sources):
+    return [(source.case, source.file) for source in sources.items]
+
+
+def test_a_folder_is_searched_with_its_subfolders(tmp_path):
+    touch(tmp_path, "b.PNG", "a/c d ü.jpg", "a/v.nii.gz", "notes.csv", ".hidden.png", ".x/y.png")
+    touch(tmp_path, "a/b_superpixels.png", "maps/overlays/b.png")
+
+    found = find_images([tmp_path], exclude=tmp_path / "maps")
+
+    assert names(found) == [("a/c d ü", "a/c d ü.jpg"), ("a/v", "a/v.nii.gz"), ("b", "b.PNG")]
+    assert found.root == tmp_path
+    assert {path.name for path in found.left_out} == {"notes.csv", "b_superpixels.png"}
+
+
+def test_images_that_differ_in_their_suffix_keep_it(tmp_path):
+    touch(tmp_path, "a.png", "a.jpg", "b.png")
+    expected = [("a.jpg", "a.jpg"), ("a.png", "a.png"), ("b", "b.png")]
+    assert names(find_images([tmp_path])) == expected
+
+
+def test_files_and_lists_are_relative_to_what_they_share(tmp_path):
+    touch(tmp_path, "x/1.png", "y/1.png", "z/2.png")
+    assert names(find_images([tmp_path / "x/1.png"])) == [("1", "1.png")]
+    (tmp_path / "list.txt").write_text("x/1.png\n\n  y/1.png\n", encoding="utf-8")
+    found = find_images([tmp_path / "list.txt"])
+    assert names(found) == [("x/1", "x/1.png"), ("y/1", "y/1.png")]
+
+
+@pytest.mark.parametrize(
+    ("name", "message"), [("missing", "no such file"), ("a.doc", "unknown image"), ("", "no image")]
+)
+def test_nothing_to_predict_is_an_error(tmp_path, name, message):
+    touch(tmp_path, "a.doc")
+    with pytest.raises(DataError, match=message):
+        find_images([tmp_path / name])
+
+
+def test_parts_share_everything_out(tmp_path):
+    touch(tmp_path, *(f"{number}.png" for number in range(7)))
+    items = find_images([tmp_path]).items
+    shares = [Part.parse(f"{part}/3").own(items) for part in (1, 2, 3)]
+    assert [len(share) for share in shares] == [3, 2, 2]
+    assert sorted(source.case for share in shares for source in share) == list("0123456")
+    for text in ("0/3", "4/3", "1", "a/b", "-1/2"):
+        with pytest.raises(ConfigError, match="--part"):
+            Part.parse(text)

@@ -1,0 +1,130 @@
+import math
+import time
+
+import numpy as np
+import pytest
+import torch
+
+from segconf.metrics.bootstrap import bootstrap_differences, bootstrap_metrics
+from segconf.metrics.streaming import ConfidenceMetrics
+
+
+def images(seed, count, size=4000, classes=2, noise=1.5):
+    """Logits (count, K, size) and labels; images differ in how hard they are."""
+    generator = torch.Generator().manual_seed(seed)
+    labels = torch.randint(classes, (count, size), generator=generator)
+    hardness = 0.3 + noise * torch.rand(count, 1, 1, generator=generator)
+    signal = torch.nn.functional.one_hot(labels, classes).movedim(2, 1) * 2.0
+    logits = signal + hardness * torch.randn(count, classes, size, generator=generator)
+    return logits * 2, labels
+
+
+def counted(logits, labels):
+    metrics = ConfidenceMetrics(logits.shape[1])
+    metrics.update(logits, labels)
+    return metrics
+
+
+def summaries(logits, labels):
+    return [counted(z[None], y[None]).summary() for z, y in zip(logits, labels, strict=True)]
+
+
+def draws(count, resamples, seed):
+    """The images of each resample, drawn as documented: one index per image and resample."""
+    return torch.randint(count, (resamples, count), generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+@pytest.mark.parametrize("protocol", ["strict", "paper"])
+def test_equals_pooling_the_pixels_of_every_resample(classes, protocol):
+    logits, labels = images(0, 12, classes=classes)
+    values = [
+        counted(logits[picks], labels[picks]).compute(protocol) for picks in draws(12, 45, seed=5)
+    ]
+    result = bootstrap_metrics(
+        summaries(logits, labels),
+        torch.Generator().manual_seed(5),
+        resamples=45,
+        level=0.8,
+        protocol=protocol,
+    )
+    assert list(result) == list(values[0])
+    for name, interval in result.items():
+        ordered = sorted(value[name] for value in values)
+        expected = ordered[4], ordered[40]  # the 5th and the 41st of 45
+        # Coarse ranking bins: small sets feel them in FPR-95, the rest hardly.
+        tolerance = 6e-3 if name == "fpr95" else 2e-4 if name == "aupr_error" else 1e-5
+        assert interval == pytest.approx(expected, abs=tolerance), name
+
+
+def test_differences_use_the_same_images_for_both():
+    logits, labels = images(1, 10)
+    other = logits + 0.8 * torch.randn(logits.shape, generator=torch.Generator().manual_seed(2))
+    third = logits + 0.3 * torch.randn(logits.shape, generator=torch.Generator().manual_seed(5))
+
+    def aurc(pixels, picks):
+        return counted(pixels[picks], labels[picks]).compute()["aurc"]
+
+    gaps = [
+        (aurc(logits, picks) + aurc(third, picks)) / 2 - aurc(other, picks)
+        for picks in draws(10, 50, seed=3)
+    ]
+    result = bootstrap_differences(
+        [summaries(logits, labels), summaries(third, labels)],
+        [summaries(other, labels)],
+        torch.Generator().manual_seed(3),
+        resamples=50,
+    )
+    assert result["aurc"] == pytest.approx((sorted(gaps)[1], sorted(gaps)[48]), abs=1e-5)
+    same = bootstrap_differences(
+        [summaries(logits, labels)], [summaries(logits, labels)], torch.Generator().manual_seed(3)
+    )
+    assert all(interval == (0.0, 0.0) for interval in same.values())
+
+
+def test_identical_images_have_no_spread():
+    logits, labels = images(4, 1)
+    result = bootstrap_metrics(summaries(logits, labels) * 5, torch.Generator().manual_seed(0))
+    low, high = result["aurc"]
+    # Five times the same pixels; AURC of tied fives is close to, but not exactly, that of one.
+    assert low == pytest.approx(high, abs=1e-15)
+
+
+def test_undefined_metrics_and_empty_input():
+    logits, labels = images(6, 3)
+    right = summaries(logits, logits.argmax(1))
+    result = bootstrap_metrics(right, torch.Generator().manual_seed(0), resamples=20)
+    assert all(math.isnan(bound) for bound in result["fpr95"])
+    assert result["aurc"] == (0.0, 0.0)
+    ignored = summaries(logits, torch.full_like(labels, 255))
+    empty = bootstrap_metrics(ignored, torch.Generator().manual_seed(0), resamples=20)
+    assert all(math.isnan(bound) for interval in empty.values() for bound in interval)
+    with pytest.raises(ValueError, match="no image"):
+        bootstrap_metrics([], torch.Generator())
+    with pytest.raises(ValueError, match="paired"):
+        bootstrap_differences([right], [right[:2]], torch.Generator())
+    with pytest.raises(ValueError, match="level"):
+        bootstrap_metrics(right, torch.Generator(), resamples=5, level=95)
+
+
+def test_infinite_nll_only_where_it_was_drawn():
+    certain = ConfidenceMetrics()
+    certain.update_probabilities(np.array([[[0.0], [1.0]]]), np.array([[0]]))
+    unsure = ConfidenceMetrics()
+    unsure.update_probabilities(np.array([[[0.5], [0.5]]]), np.array([[0]]))
+    result = bootstrap_metrics(
+        [certain.summary(), *[unsure.summary()] * 3],
+        torch.Generator().manual_seed(0),
+        resamples=200,
+        level=0.5,
+    )
+    # Not drawn with probability (3/4)^4 = 0.32: the lower quartile is finite, the upper is not.
+    assert result["nll"] == (pytest.approx(math.log(2)), math.inf)
+
+
+def test_six_hundred_images_take_seconds():
+    logits, labels = images(7, 60, size=3000)
+    many = summaries(logits, labels) * 10
+    start = time.process_time()
+    bootstrap_metrics(many, torch.Generator().manual_seed(0), resamples=1000)
+    assert time.process_time() - start < 30

@@ -1,0 +1,101 @@
+"""The review page as text: complete, offline, and safe whatever files are called."""
+
+import base64
+import io
+import json
+import re
+
+import numpy as np
+import PIL.Image
+import pytest
+
+from segconf.errors import DataError
+from segconf.overlays.layers import Scale
+from segconf.results.prediction_folder import PredictionFolder, RunRecord, select_rows
+from segconf.results.rows import CaseRow
+from segconf.review.page import assemble, review_page
+from segconf.review.pictures import page_map, script_safe
+
+RECORD = RunRecord(
+    {
+        "id": "0123456789abcdef",
+        "model": {"sha256": "ff"},
+        "confidence": {"threshold": 0.7, "upper": 0.85, "right_below": None, "classes": 2},
+        "images": "/images",
+        "options": {"style": "contour"},
+        "reading": {"channels": 3, "max_pixels": 10, "window": None},
+    }
+)
+HOSTILE = "<img src=x onerror=alert(1)>"
+
+
+def page_data(page):
+    text = re.search(r"window\.segconfData = (.*?);</script>", page, re.DOTALL).group(1)
+    return json.loads(text)
+
+
+def test_the_table_is_in_the_page_and_nan_is_null():
+    row = CaseRow("a/b", "a/b.jpg", 10, 20, expected_dice=0.123456, flags=("x",))
+    found = page_data(review_page([row], RECORD))
+    assert found["run"]["id"] == "0123456789abcdef"
+    assert found["run"]["notice"] == "research use, not a medical device"
+    assert found["cases"][0]["case"] == "a/b"
+    assert found["cases"][0]["expected_dice"] == 0.1235
+    assert found["cases"][0]["border_confidence"] is None
+    assert len(found["run"]["ramp"]) == 256
+
+
+@pytest.mark.parametrize("name", [HOSTILE, "</script><script>alert(1)</script>", "<!--", "\u2028"])
+def test_hostile_names_cannot_leave_their_string(name):
+    page = review_page([CaseRow(name, f"{name}.png")], RECORD)
+    assert name not in page
+    assert page_data(page)["cases"][0]["case"] == name
+    assert json.loads(script_safe(name)) == name
+    clean = review_page([], RECORD)
+    assert page.count("<script") == clean.count("<script")
+
+
+def test_the_page_asks_nothing_of_the_network():
+    page = review_page([CaseRow("a", "a.png")], RECORD)
+    assert "http" not in page.replace("http-equiv", "").replace('"http://www.w3.org', "")
+    assert "default-src 'none'" in page
+    assert "research use, not a medical device" in page
+
+
+def test_the_map_of_a_case_is_a_script_with_a_picture_in_it():
+    mask = np.array([[0, 2], [1, 0]], np.uint8)
+    confidence = np.array([[0.5, 0.75], [1.0, 0.6]])
+    levels = np.rint(confidence * 65535).astype(np.uint16)
+
+    script = page_map(HOSTILE, mask, levels, Scale(0.7, 0.85))
+
+    assert "<" not in script
+    name, png = json.loads("[" + script.removeprefix("segconfMap(").removesuffix(");\n") + "]")
+    assert name == HOSTILE
+    with PIL.Image.open(io.BytesIO(base64.b64decode(png))) as picture:
+        pixels = np.asarray(picture)
+    # From 0 at a half to 255 at one; 0.75 is stored as 49151 of 65535, just under the middle.
+    assert pixels[..., 0].tolist() == [[0, 127], [255, 51]]
+    assert pixels[..., 1].tolist() == mask.tolist()
+
+
+def test_assembling_takes_every_row_there_is(tmp_path):
+    folder = PredictionFolder(tmp_path)
+    folder.write_record(RECORD)
+    for case in ("b", "a/c"):
+        path = folder.row(case)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(CaseRow(case, f"{case}.png", error="broken" * (case == "b")).to_json())
+
+    assert [row.case for row in assemble(folder)] == ["a/c", "b"]
+    lines = folder.table_file.read_text().splitlines()
+    assert [line.split(",")[0] for line in lines] == ["case", "a/c", "b"]
+    assert [row["case"] for row in page_data(folder.page_file.read_text())["cases"]] == ["a/c", "b"]
+    assert [row.case for row in select_rows(folder, [])] == ["a/c"]
+    with pytest.raises(DataError, match="no predicted case called b, z"):
+        select_rows(folder, ["b", "z", "a/c"])
+
+
+def test_a_folder_that_is_none_says_so(tmp_path):
+    with pytest.raises(DataError, match="not a prediction folder"):
+        PredictionFolder(tmp_path).record()

@@ -1,0 +1,279 @@
+"""One step of the training: its loss by hand, what it records, and in which mode."""
+
+import math
+from contextlib import suppress
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+
+from segconf.data.training_set import Batch, TrainingStep
+from segconf.history.predictions import PredictionHistory
+from segconf.losses.ranking import random_partners
+from segconf.losses.ranking_terms import RankingOptions
+from segconf.processes import Ranks
+from segconf.training.step import StepContext, StepOptions, TwoViews, in_mode, step_terms
+from tests.references.aleatoric import sampled_cross_entropy
+from tests.references.history import SlowHistory
+from tests.references.ranking import normalize, ranking_loss
+from tests.training_runs import settings
+
+SIZE = (3, 4)
+PIXELS = 12
+LABELED, UNLABELED = [3, 1], [0, 4, 2]  # slots of the history
+EPOCHS_BEFORE = 5
+OPTIONS = StepOptions(
+    correctness_weight=0.5,
+    consistency_weight=0.15,
+    ranking=RankingOptions(pairs="all"),
+    record=True,
+    rank=True,
+    plain_training_mode=True,
+)
+
+
+class RedOverGreen(nn.Module):
+    """Class 1 where red outweighs green: a prediction that can be told from the pixels."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.tensor(1.5))
+
+    def forward(self, images):
+        gap = self.weight * (images[:, 0] - images[:, 1])
+        return torch.stack([-gap, gap], dim=1)
+
+
+def make_step(seed=0):
+    generator = torch.Generator().manual_seed(seed)
+
+    def images(count):
+        return torch.randn(count, 3, *SIZE, generator=generator)
+
+    masks = torch.randint(0, 2, (2, *SIZE), generator=generator, dtype=torch.uint8)
+    augmented_masks = torch.randint(0, 2, (2, *SIZE), generator=generator)
+    masks[0, 0, 0] = augmented_masks[1, 2, 3] = 255
+    return TrainingStep(
+        augmented_images=images(2),
+        augmented_masks=augmented_masks,
+        labeled=Batch(torch.tensor(LABELED), images(2), masks),
+        unlabeled=Batch(torch.tensor(UNLABELED), images(3), None),
+    )
+
+
+def make_histories(masks):
+    """The same five epochs of random predictions in our history and in the slow one."""
+    generator = torch.Generator().manual_seed(7)
+    history = PredictionHistory(5, SIZE, labeled=sorted(LABELED), epochs=20)
+    slow = SlowHistory()
+    by_case = dict(zip(LABELED, masks, strict=True))
+    every = torch.stack([by_case.get(case, torch.zeros_like(masks[0])) for case in range(5)])
+    for epoch in range(EPOCHS_BEFORE):
+        said = torch.randint(0, 2, (5, *SIZE), generator=generator, dtype=torch.uint8)
+        history.record(torch.arange(5), said, epoch=epoch, masks=every)
+        slow.record(range(5), said.flatten(1).tolist(), epoch, every.flatten(1).tolist())
+    return history, slow
+
+
+def context(seed=11):
+    generator = torch.Generator().manual_seed(seed)
+    return StepContext(EPOCHS_BEFORE, torch.device("cpu"), Ranks(), generator)
+
+
+def by_hand(step, slow, weight=1.5):
+    """The three terms of the step, in plain Python."""
+    negative_logs = []
+    for image, mask in zip(step.augmented_images, step.augmented_masks, strict=True):
+        for red, green, label in zip(*image[:2].flatten(1).tolist(), mask.flatten(), strict=True):
+            gap = weight * (red - green)
+            if label != 255:
+                right = gap if label == 1 else -gap
+                negative_logs.append(-math.log(math.exp(right) / (math.exp(gap) + math.exp(-gap))))
+    confidence, target, correctness = {}, {}, {}
+    masks = dict(zip(LABELED, step.labeled.masks.flatten(1).tolist(), strict=True))
+    images = dict(zip(LABELED, step.labeled.images, strict=True))
+    images |= dict(zip(UNLABELED, step.unlabeled.images, strict=True))
+    for case, image in images.items():
+        gaps = [weight * (r - g) for r, g in zip(*image[:2].flatten(1).tolist(), strict=True)]
+        confidence[case] = [1 / (1 + math.exp(-2 * abs(gap))) for gap in gaps]
+        said = [[int(gap > 0) for gap in gaps]]
+        slow.record([case], said, EPOCHS_BEFORE, [masks.get(case, [0] * PIXELS)])
+        target[case] = slow.consistency(case)
+        if case in masks:
+            correctness[case] = slow.correctness(case)
+
+    pairs = torch.Generator().manual_seed(11)
+
+    def term(cases, targets, ignored=()):
+        kept = [(c, p) for c in cases for p in range(PIXELS) if (c, p) not in ignored]
+        normalized = normalize([targets[case][pixel] for case, pixel in kept])
+        partner = random_partners(len(kept), pairs).tolist()
+        return ranking_loss([confidence[case][p] for case, p in kept], normalized, partner)
+
+    segmentation = sum(negative_logs) / len(negative_logs)
+    correct = term(LABELED, correctness, ignored={(LABELED[0], 0)})
+    consistent = (2 * term(LABELED, target) + 3 * term(UNLABELED, target)) / 5
+    return segmentation, correct, consistent
+
+
+def test_terms_equal_those_worked_out_pixel_by_pixel():
+    step = make_step()
+    history, slow = make_histories(step.labeled.masks)
+    terms = step_terms(TwoViews(RedOverGreen()), step, history, OPTIONS, context())
+
+    segmentation, correctness, consistency = by_hand(step, slow)
+    assert terms.segmentation.item() == pytest.approx(segmentation, rel=1e-5)
+    assert terms.correctness.item() == pytest.approx(correctness, rel=1e-5)
+    assert terms.consistency.item() == pytest.approx(consistency, rel=1e-5)
+    # The two targets are different enough that one cannot stand in for the other.
+    assert abs(correctness - consistency) > 0.01
+
+
+def test_plain_views_are_recorded_not_augmented_ones():
+    step = make_step()
+    history, slow = make_histories(step.labeled.masks)
+    step_terms(TwoViews(RedOverGreen()), step, history, OPTIONS, context())
+    by_hand(step, slow)
+
+    for case in range(5):
+        ours = history.consistency(torch.tensor([case])).flatten().tolist()
+        assert ours == pytest.approx(slow.consistency(case))
+    for case in LABELED:
+        ours = history.correctness(torch.tensor([case])).flatten().tolist()
+        assert ours == pytest.approx(slow.correctness(case))
+
+
+def test_the_gradient_is_that_of_the_weighted_sum():
+    """Central difference of the loss by hand against backward."""
+    step = make_step()
+    history, _ = make_histories(step.labeled.masks)
+    network = RedOverGreen()
+    terms = step_terms(TwoViews(network), step, history, OPTIONS, context())
+    loss = terms.segmentation + 0.5 * terms.correctness + 0.15 * terms.consistency
+    loss.backward()
+
+    def value(weight):
+        parts = by_hand(step, make_histories(step.labeled.masks)[1], weight)
+        return parts[0] + 0.5 * parts[1] + 0.15 * parts[2]
+
+    expected = (value(1.5 + 1e-5) - value(1.5 - 1e-5)) / 2e-5
+    assert network.weight.grad.item() == pytest.approx(expected, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("method", "correctness_counts", "consistency_counts"),
+    [("softmax", False, False), ("crl", True, False), ("consistency", True, True)],
+)
+def test_terms_of_the_methods(method, correctness_counts, consistency_counts):
+    step = make_step()
+    if method != "consistency":
+        step = replace(step, unlabeled=None)
+    history = make_histories(step.labeled.masks)[0] if method != "softmax" else None
+    options = StepOptions.of_epoch(settings(training__method=method, loss__pairs="all"), 0)
+    terms = step_terms(TwoViews(RedOverGreen()), step, history, options, context())
+
+    assert terms.segmentation > 0
+    assert bool(terms.correctness > 0) is correctness_counts
+    assert bool(terms.consistency > 0) is consistency_counts
+
+
+def test_without_unlabeled_images_consistency_is_ranked_on_the_labeled_ones():
+    step = replace(make_step(), unlabeled=None)
+    history, slow = make_histories(step.labeled.masks)
+    terms = step_terms(TwoViews(RedOverGreen()), step, history, OPTIONS, context())
+
+    by_hand(make_step(), slow)
+    gaps = (1.5 * (step.labeled.images[:, 0] - step.labeled.images[:, 1])).abs()
+    confidence = (1 / (1 + (-2 * gaps).exp())).flatten().tolist()
+    target = normalize([value for case in LABELED for value in slow.consistency(case)])
+    pairs = torch.Generator().manual_seed(11)
+    random_partners(2 * PIXELS - 1, pairs)  # drawn for the correctness term, one pixel ignored
+    expected = ranking_loss(confidence, target, random_partners(2 * PIXELS, pairs).tolist())
+    assert terms.consistency.item() == pytest.approx(expected, rel=1e-5)
+
+
+class ModeProbe(nn.Module):
+    """Remembers in which mode it was called, and whether gradients were wanted."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(()))
+        self.norm = nn.BatchNorm2d(3)
+        self.calls = []
+
+    def forward(self, images):
+        self.calls.append((len(images), self.norm.training, torch.is_grad_enabled()))
+        return self.weight * self.norm(images)[:, :2]
+
+
+@pytest.mark.parametrize("training_mode", [True, False])
+@pytest.mark.parametrize("rank", [True, False])
+def test_only_the_plain_pass_borrows_another_mode(training_mode, rank):
+    step = make_step()
+    history, _ = make_histories(step.labeled.masks)
+    network = ModeProbe().train()
+    options = replace(OPTIONS, plain_training_mode=training_mode, rank=rank)
+    step_terms(TwoViews(network), step, history, options, context())
+
+    assert network.calls == [(2, True, True), (5, training_mode, rank)]
+    assert network.training
+    assert network.norm.training
+
+
+def test_the_mode_is_given_back_after_an_error():
+    network = ModeProbe().train()
+    with suppress(ZeroDivisionError), in_mode(network, training=False):
+        assert not network.norm.training
+        raise ZeroDivisionError
+    assert network.norm.training
+
+
+def test_no_plain_pass_where_nothing_is_recorded_or_ranked():
+    network = ModeProbe().train()
+    options = replace(OPTIONS, record=False, rank=False)
+    step_terms(TwoViews(network), make_step(), None, options, context())
+    assert network.calls == [(2, True, True)]
+
+
+@pytest.mark.parametrize(
+    ("epoch", "record", "rank"),
+    [(0, False, False), (1, False, False), (2, True, False), (3, True, False), (4, True, True)],
+)
+def test_history_and_ranking_begin_when_they_are_told_to(epoch, record, rank):
+    config = settings(training__history_start=2, training__ranking_warmup=4)
+    options = StepOptions.of_epoch(config, epoch)
+    assert (options.record, options.rank) == (record, rank)
+
+
+def test_a_sweep_replaces_the_record_of_the_steps():
+    assert not StepOptions.of_epoch(settings(training__history="sweep"), 0).record
+    assert StepOptions.of_epoch(settings(training__history="sweep"), 0).rank
+
+
+class NoisyRedOverGreen(RedOverGreen):
+    """Also says how noisy its logits are: as blue as the pixel is."""
+
+    def forward(self, images):
+        return torch.cat([super().forward(images), images[:, 1:3]], dim=1)
+
+
+def test_the_aleatoric_term_is_the_sampled_likelihood_of_the_augmented_views():
+    step = replace(make_step(), unlabeled=None)
+    config = settings(training__method="aleatoric", loss__noise_samples=3)
+    network = NoisyRedOverGreen()
+    torch.manual_seed(4)
+    terms = step_terms(TwoViews(network), step, None, StepOptions.of_epoch(config, 0), context())
+    torch.manual_seed(4)
+    noise = torch.randn(3, 2, 2, *SIZE).double().numpy()
+
+    outputs = network(step.augmented_images).detach().double().numpy()
+    masks = step.augmented_masks.numpy()
+    losses = sampled_cross_entropy(outputs[:, :2], outputs[:, 2:], masks, noise)
+    assert terms.segmentation.item() == pytest.approx(losses.sum() / (masks != 255).sum(), rel=1e-5)
+    assert (terms.correctness, terms.consistency) == (0, 0)
+
+
+@pytest.mark.parametrize("method", ["softmax", "mcdropout"])
+def test_methods_without_variance_use_the_cross_entropy(method):
+    assert StepOptions.of_epoch(settings(training__method=method), 0).noise_samples == 0
