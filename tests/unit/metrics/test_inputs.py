@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from tests.unit.test_metrics_streaming import counted, random_pixels
+from tests.unit.metrics.test_streaming import counted, random_pixels
 
 from segconf.metrics import inputs
 from segconf.metrics.streaming import ConfidenceMetrics
