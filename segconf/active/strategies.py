@@ -86,7 +86,9 @@ def image_score(strategy: Strategy, logits: FloatArray) -> float:
             border = row.border_confidence
             return row.mean_confidence if math.isnan(border) else border
         case "expected-dice":
-            return row.expected_dice
+            # Without any foreground there is no Dice to expect, only a confidence.
+            dice = row.expected_dice
+            return row.mean_confidence if math.isnan(dice) else dice
         case _:
             raise ValueError(f"{strategy} does not look at the prediction")
 

@@ -27,6 +27,20 @@ def iou(prediction: NDArray[np.bool_], mask: NDArray[np.bool_]) -> float:
     return shared / union if union else math.nan
 
 
+def expected_dice(shared: float, foreground: float, found: int) -> float:
+    """Dice to expect if the probabilities are right: ``2 sum(p m) / (sum(p) + sum(m))``.
+
+    Nan when neither the probabilities p nor the predicted mask m have any foreground, as for Dice.
+
+    Args:
+        shared: sum of the foreground probability over the predicted foreground, sum(p m).
+        foreground: sum of the foreground probability over all pixels, sum(p).
+        found: pixels of the predicted foreground, sum(m).
+    """
+    mass = foreground + found
+    return 2 * shared / mass if mass > 0 else math.nan
+
+
 def class_iou(confusion: NDArray[Any]) -> NDArray[np.float64]:
     """Pooled IoU of each class from (..., K, K) counts; nan for a class that does not occur."""
     shared = np.diagonal(confusion, axis1=-2, axis2=-1)  # (..., K)

@@ -50,7 +50,7 @@ class CaseRow:
         foreground_confidence: mean over the predicted foreground.
         under_threshold_share: share of the pixels under the referral threshold.
         expected_dice: 2 * sum(p * m) / (sum(p) + sum(m)) with the foreground probability p and the
-            predicted foreground m; 1 where both are empty.
+            predicted foreground m; nan where both are empty.
         ood_score: how unlike the training images the input is, where the run can tell.
         flags: what to look at, in words.
         error: why the image was not predicted.

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from segconf.conventions import FULL_SCALE
 from segconf.images.types import ByteArray
+from segconf.metrics.overlap import expected_dice
 from segconf.results.maps import LevelArray, Maps
 from segconf.results.rows import LOW_AREA, LOW_BORDER, LOW_DICE, NO_LESION, UNLIKE_TRAINING, CaseRow
 
@@ -54,8 +55,7 @@ def summarize(
     foreground = int(np.count_nonzero(maps.mask))
     border = border_confidence(maps.mask, maps.levels)
     under = float(counts[: math.ceil(threshold * FULL_SCALE)].sum() / pixels)
-    mass = maps.foreground + foreground
-    dice = 2 * maps.overlap / mass if mass > 0 else 1.0
+    dice = expected_dice(maps.overlap, maps.foreground, foreground)
     flags = (
         *notes,
         *([NO_LESION] if foreground == 0 else []),

@@ -60,7 +60,7 @@
     const name = element("span", "name", row.case);
     name.title = row.case;
     words.append(name);
-    const facts = element("span", "facts", row.error ? "cannot be read" : `Dice ${row.expected_dice.toFixed(2)}`);
+    const facts = element("span", "facts", row.error ? "cannot be read" : `Dice ${row.expected_dice === null ? "\u2013" : row.expected_dice.toFixed(2)}`);
     if (!row.error) facts.append(element("span", "more", `, border ${percent(row.border_confidence)}`));
     words.append(facts);
     const flags = row.flags.filter((flag) => !flag.startsWith("note"));

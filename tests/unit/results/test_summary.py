@@ -64,7 +64,8 @@ def test_flags_of_a_low_border_and_of_an_empty_mask():
     empty = Maps(np.zeros((1, 4, 4), np.uint8), np.full((1, 4, 4), FULL, np.uint16), 0.0, 0.0)
     row = summarize(ROW, empty, threshold=0.7, notes=("note: x",))
     assert row.flags == ("note: x", NO_LESION)
-    assert row.expected_dice == 1.0
+    assert math.isnan(row.expected_dice)  # nothing was found and nothing was thought possible
+    assert table([row]).splitlines()[1].split(",")[13] == ""
     assert math.isnan(row.border_confidence)
 
 
