@@ -1,5 +1,6 @@
 """Tensors in safetensors files, which are either complete or absent."""
 
+import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -121,6 +122,32 @@ def load_checkpoint(path: Path, *, device: torch.device | None = None) -> Checkp
         ) from error
     model = model.to(device or torch.device("cpu")).eval()
     return Checkpoint(file, model, config, temperature)
+
+
+def weights_hash(run_path: Path) -> str:
+    """SHA-256 of the weights of a run, or of a weights file, whatever its metadata says.
+
+    Over the tensors of `best.safetensors`: names, dtypes, shapes and bytes, sorted by name. A run
+    with members or snapshots has the hash over the hashes of all its files, sorted by path.
+
+    Raises:
+        CheckpointError: when there is no such file, or it cannot be read.
+    """
+    best = _weights_file(run_path)
+    patterns = ("members/*/best.safetensors", "snapshots/*.safetensors")
+    others = [file for pattern in patterns for file in best.parent.glob(pattern)]
+    hashes = [_tensors_hash(file) for file in sorted([best, *others])]
+    return hashes[0] if len(hashes) == 1 else hashlib.sha256("\n".join(hashes).encode()).hexdigest()
+
+
+def _tensors_hash(file: Path) -> str:
+    tensors, _ = read_tensors(file, way_out=WAY_OUT)
+    digest = hashlib.sha256()
+    for name in sorted(tensors):
+        value = tensors[name]
+        digest.update(f"{name} {value.dtype} {list(value.shape)}\n".encode())
+        digest.update(value.reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
 
 
 def _weights_file(path: Path) -> Path:

@@ -1,6 +1,5 @@
 """A trained network ready to be used: from an image to logits on the grid of that image."""
 
-import hashlib
 import threading
 from collections.abc import Iterator
 from functools import partial
@@ -13,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from segconf.calibration.stored import Calibration, read_calibration
-from segconf.checkpoints.weights import load_checkpoint
+from segconf.checkpoints.weights import load_checkpoint, weights_hash
 from segconf.confidence import FloatArray
 from segconf.conventions import FULL_SCALE
 from segconf.data.preprocessing import read_input
@@ -23,7 +22,7 @@ from segconf.images.resizing import slices_on_grid
 from segconf.images.types import ByteArray, Image
 from segconf.inference.batch_runner import BatchRunner
 from segconf.inference.prediction import _VOLUME_AXES, Prediction
-from segconf.inference.predictors import batch_logits, passes_of, weight_files
+from segconf.inference.predictors import batch_logits, passes_of
 from segconf.inference.resampling import resized_bands, tiled_bands
 from segconf.models.encoders import encoder_normalization
 from segconf.ood.detector import load_stranger_score, pooled_features
@@ -86,14 +85,8 @@ class Model:
         return Scale(limits.threshold, limits.upper, limits.right_below, self.config.model.classes)
 
     def sha256(self) -> str:
-        """Hash of the weights file; where a method uses several, of all their hashes."""
-        hashes = []
-        for path in (self.checkpoint.path, *weight_files(self.checkpoint)):
-            with path.open("rb") as file:
-                hashes.append(hashlib.file_digest(file, "sha256").hexdigest())
-        if len(hashes) == 1:
-            return hashes[0]
-        return hashlib.sha256("\n".join(hashes).encode()).hexdigest()
+        """Hash of the weights, see `weights_hash`."""
+        return weights_hash(self.checkpoint.path)
 
     def read(self, path: Path) -> Image:
         """Pixels of a file as this network takes them, at their native size."""
