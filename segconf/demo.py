@@ -27,7 +27,6 @@ from segconf.training.train import train
 
 SOFTMAX_FACTOR = 3
 """Epochs of softmax for one of consistency: it sees only the labeled images, which is cheaper."""
-MAX_RISK = 0.01
 SHOWN_QUANTILES = (0.1, 0.5, 0.9)
 """Of Dice: a bad, a usual and a good case are shown."""
 
@@ -70,7 +69,7 @@ def run_demo(
     for method in ("softmax", "consistency"):
         runs[method] = out / "runs" / method
         _train(_of_method(config, method), data, runs[method], listener)
-        options = EvaluationOptions("test", max_risk=MAX_RISK, device=config.training.device)
+        options = EvaluationOptions("test", device=config.training.device)
         evaluate(runs[method], options, on_progress=on_progress)
     comparison = compare(list(runs.values()))
     write_comparison(comparison, out / "comparison")

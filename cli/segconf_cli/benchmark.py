@@ -114,7 +114,7 @@ def _carry_out(
 ) -> tuple[Status, ...]:
     """Do what is missing, and show it."""
     from segconf.comparison.benchmark import check_runs
-    from segconf.comparison.launcher import Crew, carry_out, command_launcher
+    from segconf.comparison.launcher import Launcher, carry_out, command_launcher
     from segconf.errors import ConfigError
     from segconf_cli.progress import benchmark_view
 
@@ -122,10 +122,10 @@ def _carry_out(
         raise ConfigError(f"--jobs {jobs}: expected a number from 1.")
     check_runs(runs, request.dataset)
     prepare(request.dataset, request.data)
-    crew = Crew(command_launcher([sys.executable, "-m", "segconf_cli"]), min(jobs, len(runs)))
+    launch = command_launcher([sys.executable, "-m", "segconf_cli"])
     try:
         with _terminable(), benchmark_view() as view:
-            return carry_out(runs, request, crew, view.show)
+            return carry_out(runs, request, Launcher(launch, min(jobs, len(runs))), view.show)
     except KeyboardInterrupt:
         messages().print("All runs have stopped and keep their checkpoints.")
         messages().print("Go on by giving the same command again.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from segconf.ood.evaluation import StrangerReport
 
 STRATA = ("boundary", "foreground")
-LITTLE_COVERAGE = 0.5
 
 
 def evaluate(
@@ -32,13 +32,6 @@ def evaluate(
             rich_help_panel="What is measured",
         ),
     ] = False,
-    max_risk: Annotated[
-        float | None,
-        typer.Option(
-            help="Fit, on validation images, the confidence that keeps the risk below.",
-            rich_help_panel="What is measured",
-        ),
-    ] = None,
     ood: Annotated[
         Path | None,
         typer.Option(
@@ -52,21 +45,17 @@ def evaluate(
 ) -> None:
     """Measure segmentation and confidence on every pixel of a split.
 
-    Example: segconf evaluate runs/isic-consistency-250-seed0 --max-risk 0.02
+    Example: segconf evaluate runs/isic-consistency-250-seed0
     """
     from segconf.errors import ConfigError
     from segconf.evaluation.evaluate import EvaluationOptions
-    from segconf.evaluation.evaluate import evaluate as judge
+    from segconf.evaluation.evaluate import evaluate as evaluate_run
 
     if split not in {"test", "val"}:
         raise ConfigError(f"--split {split}: expected test or val.")
-    if max_risk is not None and not 0 < max_risk < 1:
-        raise ConfigError(f"--max-risk {max_risk}: expected a number between 0 and 1.")
-    options = EvaluationOptions(
-        "test" if split == "test" else "val", data, native, max_risk, device
-    )
+    options = EvaluationOptions("test" if split == "test" else "val", data, native, device)
     with counting() as progress:
-        evaluation = judge(run, options, out=out, on_progress=progress)
+        evaluation = evaluate_run(run, options, out=out, on_progress=progress)
     if evaluation is None:
         return
     _show(evaluation)
@@ -81,19 +70,13 @@ def evaluate(
 def _show(evaluation: Evaluation) -> None:
     show_report(evaluation.report)
     if evaluation.threshold is not None:
-        found = evaluation.threshold
-        low, high = found.coverage_interval
+        kept = evaluation.threshold
+        wrong = "no pixel" if math.isnan(kept.risk) else f"{kept.risk:.2%} of them wrong"
         results().print(
-            f"Confidence from {found.threshold:.4f}: {found.coverage:.1%} of the validation pixels "
-            f"(95% interval {low:.1%} to {high:.1%}), {found.risk:.2%} of them wrong.",
+            f"Confidence from {kept.confidence:.4f}: {kept.coverage:.1%} of these pixels, {wrong}; "
+            f"the run promises at most {kept.max_risk:.2%}.",
             highlight=False,
         )
-        if found.coverage < LITTLE_COVERAGE:
-            messages().print(
-                "note: most pixels lie below this confidence, so overlays will be shaded almost "
-                "everywhere. A larger --max-risk marks only the worst.",
-                highlight=False,
-            )
     messages().print(f"Report: {evaluation.folder}", highlight=False, markup=False)
 
 
@@ -131,7 +114,7 @@ def show_report(report: EvaluationReport) -> None:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    from segconf.metrics.definitions import TITLES, heading, scaled
+    from segconf.metrics.definitions import METRICS, heading, scaled
 
     about = report.about
     results().print(
@@ -142,7 +125,7 @@ def show_report(report: EvaluationReport) -> None:
     table = Table(box=SIMPLE_HEAD)
     for title in ("metric", "all", "95% interval", *STRATA, "paper"):
         table.add_column(title, justify="left" if title == "metric" else "right", no_wrap=True)
-    for name in TITLES:
+    for name in (metric.name for metric in METRICS.values() if metric.in_reports):
         low, high = report.intervals[name]
         table.add_row(
             heading(name),
@@ -157,7 +140,8 @@ def show_report(report: EvaluationReport) -> None:
         f"per image: Dice {mean['dice']:.3f} (quartiles {mean['dice_q1']:.3f}, "
         f"{mean['dice_median']:.3f}, {mean['dice_q3']:.3f}), IoU {mean['iou']:.3f}, "
         f"challenge Jaccard {mean['challenge_jaccard']:.3f}, "
-        f"AURC {1e3 * mean['aurc']:.2f} (x 10^3), ECE {1e2 * mean['ece']:.2f} (x 10^2), "
+        f"{heading('aurc')} {scaled(mean['aurc'], 'aurc')}, "
+        f"{heading('ece')} {scaled(mean['ece'], 'ece')}, "
         f"Hausdorff-95 {mean['hausdorff95']:.1f} pixels",
         highlight=False,
     )

@@ -65,7 +65,7 @@ class BenchmarkView:
         self._progress.update(
             self._task,
             description=f"{ended} of {len(everything)} runs",
-            completed=sum(one.share for one in everything),
+            completed=sum(one.fraction for one in everything),
             total=len(everything),
         )
         changed = before is not None and before.state != status.state

@@ -26,10 +26,10 @@ def score(
 
     Example: segconf score nnunet_predictions masks --out report
     """
-    from segconf.evaluation.score import score as judge
+    from segconf.evaluation.score import score as score_folder
 
     with counting() as progress:
-        scored = judge(
+        scored = score_folder(
             predictions,
             masks,
             classes=classes,

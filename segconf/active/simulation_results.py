@@ -9,7 +9,8 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 from segconf.files import write_text
-from segconf.metrics.definitions import EXPONENTS, HIGHER_IS_BETTER, heading, scaled
+from segconf.metrics.definitions import METRICS as DECLARED
+from segconf.metrics.definitions import heading, scaled
 from segconf.plots.training_curves import LabelCurve, label_curves
 
 METRICS = ("miou", "aurc")
@@ -70,12 +71,11 @@ def write_results(points: Sequence[Point], folder: Path) -> None:
 
 
 def _axis(metric: str) -> str:
-    better = "higher" if metric in HIGHER_IS_BETTER else "lower"
-    return f"test {heading(metric).replace('^3', '$^3$')} ({better} is better)"
+    return f"test {heading(metric).replace('^3', '$^3$')} ({DECLARED[metric].better} is better)"
 
 
 def _curves(found: Sequence[Mean], metric: str) -> dict[str, LabelCurve]:
-    scale = 10 ** EXPONENTS[metric]
+    scale = DECLARED[metric].scale
     curves: dict[str, LabelCurve] = {}
     for strategy in dict.fromkeys(mean.strategy for mean in found):
         own = [m for m in found if m.strategy == strategy and m.metric == metric]

@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from segconf.errors import CheckpointError
+from segconf.metrics.bootstrap import draw_units, percentile_interval
 from segconf.metrics.selective import harmonic_difference
 from segconf.results.prediction_folder import DEFAULT_ORDER
 
@@ -109,9 +111,11 @@ def image_aurc(score: NDArray[Any], risk: NDArray[Any], weights: NDArray[Any] | 
         (R,) areas; a number without weights.
     """
     drawn = np.ones((1, len(score))) if weights is None else np.asarray(weights, np.float64)
-    _, group = np.unique(-np.asarray(score), return_inverse=True)
-    member = np.eye(group.max() + 1)[group]  # (N, G)
-    size, total = drawn @ member, (drawn * risk) @ member  # (R, G) images and risk of each group
+    order = np.argsort(-np.asarray(score), kind="stable")  # (N,) best first
+    ranked = np.asarray(score)[order]
+    first = np.flatnonzero(np.append(True, ranked[1:] != ranked[:-1]))  # (G,) of each group
+    size = np.add.reduceat(drawn[:, order], first, axis=1)  # (R, G) images of each group
+    total = np.add.reduceat((drawn * risk)[:, order], first, axis=1)  # (R, G) their risk
     before, risk_before = np.cumsum(size, axis=1) - size, np.cumsum(total, axis=1) - total
     mean = total / np.maximum(size, 1)
     # In a group of g images with mean risk w after n images with risk e, the j-th place has the
@@ -125,12 +129,9 @@ def aurc_interval(
     score: NDArray[Any], risk: NDArray[Any], *, resamples: int = 1000, seed: int = 0
 ) -> tuple[float, float]:
     """95% percentile interval of `image_aurc` over resampled images."""
-    count = len(score)
-    picks = np.random.default_rng(seed).integers(count, size=(resamples, count))
-    weights = np.zeros((resamples, count))
-    np.add.at(weights, (np.arange(resamples)[:, None], picks), 1)
-    low, high = np.quantile(image_aurc(score, risk, weights), [0.025, 0.975])
-    return float(low), float(high)
+    generator = torch.Generator().manual_seed(seed)
+    weights = draw_units(len(score), generator, resamples=resamples)  # (R, N)
+    return percentile_interval(image_aurc(score, risk, weights))
 
 
 def share_to_refer(score: NDArray[Any], quality: NDArray[Any], target: float) -> Referral:

@@ -1,12 +1,14 @@
 """The confidence above which the pixels of a run can be believed."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 
-from segconf.evaluation.evaluator import Judge
-
-RESAMPLES = 1000
+from segconf.metrics.bootstrap import draw_units, percentile_interval
+from segconf.metrics.image_summary import ImageSummary
+from segconf.metrics.streaming import ConfidenceMetrics
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +39,17 @@ class Threshold:
         }
 
 
-def fit_threshold(judge: Judge, max_risk: float, *, seed: int = 0) -> Threshold:
-    """Lowest confidence at or above which at most `max_risk` of the validation pixels are wrong."""
-    pooled = judge.pooled["all"]
+def fit_threshold(
+    pooled: ConfidenceMetrics, images: Sequence[ImageSummary], max_risk: float, *, seed: int = 0
+) -> Threshold:
+    """Lowest confidence at or above which at most `max_risk` of the validation pixels are wrong.
+
+    Args:
+        pooled: all validation pixels.
+        images: the same pixels as one summary per image.
+        max_risk: fraction of wrong pixels that is tolerated.
+        seed: of the resampled images.
+    """
     found = pooled.threshold_for_risk(max_risk)
     pixels = pooled.pixels
     right = float(pooled.confusion.trace())
@@ -51,16 +61,16 @@ def fit_threshold(judge: Judge, max_risk: float, *, seed: int = 0) -> Threshold:
         max_risk=max_risk,
         risk=found.risk,
         coverage=found.coverage,
-        coverage_interval=_coverage_interval(judge, found.log_odds, seed),
+        coverage_interval=_coverage_interval(images, found.log_odds, seed),
         right_below=(right - right_above) / below if below else float("nan"),
     )
 
 
-def _coverage_interval(judge: Judge, log_odds: float, seed: int) -> tuple[float, float]:
-    """Percentiles of the coverage at a fixed threshold over resampled images."""
-    counts = np.array([summary.pixels_above(log_odds) for summary in judge.summaries])  # (I, 2)
-    generator = np.random.default_rng(seed)
-    picks = generator.integers(len(counts), size=(RESAMPLES, len(counts)))
-    above, total = counts[picks].sum(axis=1).T  # (R,), (R,)
-    low, high = np.quantile(above / total, [0.025, 0.975])
-    return float(low), float(high)
+def _coverage_interval(
+    images: Sequence[ImageSummary], log_odds: float, seed: int
+) -> tuple[float, float]:
+    """95% percentiles of the coverage at a fixed threshold over resampled images."""
+    counts = np.array([image.pixels_above(log_odds) for image in images])  # (I, 2)
+    weights = draw_units(len(images), torch.Generator().manual_seed(seed))  # (R, I)
+    above, total = (weights @ counts).T  # (R,), (R,)
+    return percentile_interval(above / total)

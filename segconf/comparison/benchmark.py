@@ -5,8 +5,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from segconf.comparison.compare import Comparison, Evaluated, compare_evaluated, read_evaluation
-from segconf.comparison.published import PUBLISHED
+from segconf.comparison.compare import (
+    PUBLISHED,
+    Comparison,
+    Evaluated,
+    compare_evaluated,
+    read_evaluation,
+)
 from segconf.comparison.tables import write_comparison
 from segconf.config.loading import load_config
 from segconf.config.protocol import METHODS, load_protocol, paper_protocol
@@ -149,8 +154,7 @@ def check_runs(runs: Sequence[PlannedRun], dataset: str) -> None:
                 [
                     "there are runs with other settings than the benchmark asks for:",
                     *(f"  {problem}" for problem in problems),
-                    "Choose another folder with --out, give the settings they were made with, or "
-                    "remove them.",
+                    "Choose another folder, give the settings they were made with, or remove them.",
                 ]
             )
         )
@@ -159,10 +163,10 @@ def check_runs(runs: Sequence[PlannedRun], dataset: str) -> None:
 def _check(request: BenchmarkRequest) -> None:
     unknown = [method for method in request.methods if method not in METHODS]
     if unknown:
-        raise ConfigError(f"--methods {unknown[0]}: expected all, or some of {', '.join(METHODS)}.")
+        raise ConfigError(f"methods = {unknown[0]}: expected all, or some of {', '.join(METHODS)}.")
     if request.seeds < 1:
-        raise ConfigError(f"--seeds {request.seeds}: expected a number from 1.")
-    for name, values in (("--labeled", request.labeled), ("--methods", request.methods)):
+        raise ConfigError(f"seeds = {request.seeds}: expected a number from 1.")
+    for name, values in (("labeled", request.labeled), ("methods", request.methods)):
         if not values or len(set(values)) < len(values):
             raise ConfigError(f"{name}: expected one value or several different ones.")
 

@@ -15,14 +15,9 @@ from segconf.config.loading import save_config
 from segconf.files import replacing
 
 POLL_SECONDS = 0.3
-
-
 GRACE_SECONDS = 30.0
 
-
 State = Literal["waiting", "training", "evaluating", "calibrating", "finished", "failed"]
-
-
 STATES: dict[Step, State] = {
     "training": "training",
     "evaluating": "evaluating",
@@ -42,8 +37,8 @@ class Status:
     reason: str = ""
 
     @property
-    def share(self) -> float:
-        """Part of the work that is done; what follows the training counts as two epochs."""
+    def fraction(self) -> float:
+        """Of the work that is done; what follows the training counts as two epochs."""
         if self.state in {"finished", "failed"}:
             return 1.0
         return self.epoch / (self.epochs + 2)
@@ -70,14 +65,14 @@ Launch = Callable[[Sequence[str], Path, Mapping[str, str]], Process]
 
 
 @dataclass(frozen=True, slots=True)
-class Crew:
+class Launcher:
     """How runs are carried out: how many at once, and how a process is started."""
 
     launch: Launch
     jobs: int = 1
 
     def environment(self) -> dict[str, str]:
-        """That of this process, with a fair share of the processors."""
+        """That of this process, with its fraction of the processors."""
         given = os.environ.get("OMP_NUM_THREADS", "")
         cores = int(given) if given.isdigit() else _usable_processors()
         return {**os.environ, "OMP_NUM_THREADS": str(max(1, cores // self.jobs))}
@@ -104,7 +99,7 @@ def command_launcher(command: Sequence[str]) -> Launch:
 def carry_out(
     runs: Sequence[PlannedRun],
     request: BenchmarkRequest,
-    crew: Crew,
+    launcher: Launcher,
     on_change: Callable[[Status], None],
 ) -> tuple[Status, ...]:
     """Do what is missing of every run; a run that fails does not stop the others.
@@ -114,7 +109,7 @@ def carry_out(
     Args:
         runs: see `plan_runs`.
         request: what they were planned for.
-        crew: how many at once, and how.
+        launcher: how many at once, and how.
         on_change: called with the status of a run whenever it changes.
 
     Returns:
@@ -122,16 +117,16 @@ def carry_out(
     """
     (request.out / "logs").mkdir(parents=True, exist_ok=True)
     (request.out / "configs").mkdir(exist_ok=True)
-    jobs = [_Job(run, request, crew, on_change) for run in runs]
+    jobs = [_Job(run, request, launcher, on_change) for run in runs]
     waiting = deque(jobs)
     active: list[_Job] = []
     try:
         while waiting or active:
-            while waiting and len(active) < crew.jobs:
+            while waiting and len(active) < launcher.jobs:
                 active.append(waiting.popleft())
                 active[-1].start()
             active = [job for job in active if not job.advance()]
-            if active and (len(active) == crew.jobs or not waiting):
+            if active and (len(active) == launcher.jobs or not waiting):
                 time.sleep(POLL_SECONDS)
     finally:
         stop_all([job.process for job in active if job.process is not None])
@@ -144,7 +139,7 @@ class _Job:
 
     run: PlannedRun
     request: BenchmarkRequest
-    crew: Crew
+    launcher: Launcher
     on_change: Callable[[Status], None]
     process: Process | None = None
     steps: deque[Step] = field(default_factory=deque)
@@ -198,7 +193,7 @@ class _Job:
             file.write(f"$ segconf {' '.join(arguments)}\n")
         self._log_start = self.log.stat().st_size
         self._change(STATES[self.steps[0]])
-        self.process = self.crew.launch(arguments, self.log, self.crew.environment())
+        self.process = self.launcher.launch(arguments, self.log, self.launcher.environment())
 
     def _arguments(self, step: Step) -> list[str]:
         folder = str(self.run.folder)

@@ -17,8 +17,8 @@ from segconf.data.transforms import normalize
 from segconf.devices import resolve_device
 from segconf.errors import DataError, TrainingError
 from segconf.history.predictions import PredictionHistory
-from segconf.metrics.ranking import RankingHistogram
-from segconf.metrics.selective import optimal_aurc, ranking_metrics
+from segconf.metrics.ranking_histogram import RankingHistogram
+from segconf.metrics.selective import aurc, optimal_aurc, ranking_totals
 from segconf.metrics.streaming import ConfidenceMetrics
 from segconf.models.encoders import encoder_normalization
 from segconf.runs.run_cases import training_cases
@@ -102,9 +102,9 @@ class SurrogateReplay:
 
     def _values(self, cases: Tensor) -> dict[str, Tensor]:
         """Surrogates (B, H, W), not negative, high = confident."""
-        shares = self._history.frequencies(cases)  # (B, K, H, W)
-        # Back to whole counts: shares that differ by rounding alone must be tied.
-        counts = (shares * self._seen).round().sort(dim=1, descending=True).values
+        frequencies = self._history.frequencies(cases)  # (B, K, H, W)
+        # Back to whole counts: frequencies that differ by rounding alone must be tied.
+        counts = (frequencies * self._seen).round().sort(dim=1, descending=True).values
         ordered = counts.double() / self._seen  # (B, K, H, W), the most frequent class first
         margin = (counts[:, 0] - counts[:, 1]) / self._seen
         entropy = torch.special.entr(ordered).sum(dim=1)  # (B, H, W)
@@ -123,11 +123,10 @@ def _scores(
     correct = int(np.trace(metrics.confusion))
     wrong = metrics.pixels - correct
     best = float(optimal_aurc(np.array(correct), np.array(wrong)))
-    aurc = {"softmax": metrics.compute()["aurc"]}
+    values = {"softmax": metrics.compute()["aurc"]}
     for name, histogram in ranked.items():
-        blocks = histogram.groups()
-        aurc[name] = ranking_metrics(blocks, correct, wrong)["aurc"]
-    return SurrogateScores(epoch, aurc, {name: value - best for name, value in aurc.items()})
+        values[name] = float(aurc(ranking_totals(histogram.groups(), correct, wrong)))
+    return SurrogateScores(epoch, values, {name: value - best for name, value in values.items()})
 
 
 def evaluate_surrogates(
@@ -153,7 +152,7 @@ def evaluate_surrogates(
     if len(snapshots) < FEWEST_SNAPSHOTS:
         raise TrainingError(
             f"{folder}: keeps {len(snapshots)} snapshots, at least {FEWEST_SNAPSHOTS} are needed. "
-            f"Train it again with --set training.snapshots=N, such as {config.training.epochs}."
+            f"Train it again with training.snapshots = N, such as {config.training.epochs}."
         )
     root, cases = training_cases(config, run_data, data)
     cases = [case for case in cases if case.mask_path is not None]

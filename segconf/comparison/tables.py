@@ -1,25 +1,65 @@
-"""A comparison as people read it: Markdown, CSV, LaTeX, and the curves of all methods."""
+"""A comparison in words and files: cells, costs, Markdown, CSV, LaTeX, and all curves."""
 
 import csv
 import io
 import statistics
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from segconf.comparison.compare import Comparison, Evaluated, Row
-from segconf.comparison.costs import COSTS, cost_cell
-from segconf.comparison.published import PAPER_COLUMNS
 from segconf.files import write_text
-from segconf.metrics.curves import RiskCoverageCurve
-from segconf.metrics.definitions import EXPONENTS, TITLES, heading, scaled
+from segconf.metrics.definitions import METRICS, heading, scaled
+from segconf.metrics.risk_coverage import RiskCoverageCurve
 from segconf.plots.curves import comparison_plot
 
 
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """How tables show a cost: its title, and the number that turns a value into its unit."""
+
+    title: str
+    factor: float
+    digits: int
+
+
+COSTS = {
+    "training_seconds": Cost("training min", 1 / 60, 1),
+    "inference_passes": Cost("passes", 1, 0),
+    "inference_seconds_per_image": Cost("ms/image", 1000, 1),
+}
+"""By their names in `metrics.json`, where times are in seconds."""
+
+
+def known_costs(comparison: Comparison) -> tuple[str, ...]:
+    """Costs that are known of a row at least, in the order of their columns."""
+    known = [row_costs(row) for row in comparison.rows]
+    return tuple(name for name in COSTS if any(name in costs for costs in known))
+
+
+def row_costs(row: Row) -> dict[str, float]:
+    """Mean over the runs of the costs that all of them know, in the unit of `metrics.json`."""
+    return {
+        name: statistics.fmean(run.about[name] for run in row.runs)
+        for name in COSTS
+        if row.runs and all(run.about.get(name) is not None for run in row.runs)
+    }
+
+
+def cost_cell(row: Row, name: str) -> str:
+    """A cost in the unit of its column; empty where it is not known."""
+    costs = row_costs(row)
+    if name not in costs:
+        return ""
+    return f"{costs[name] * COSTS[name].factor:.{COSTS[name].digits}f}"
+
+
 def cell(row: Row, metric: str) -> str:
-    """Mean and, over several seeds, standard deviation."""
+    """Mean and, over several seeds, standard deviation; empty where it was not published."""
+    if metric not in row.values:
+        return ""
     text = scaled(row.values[metric], metric)
     return f"{text} ± {scaled(row.spread[metric], metric)}" if row.spread else text
 
@@ -41,22 +81,21 @@ def difference_cell(row: Row, metric: str) -> str:
 
 def as_markdown(comparison: Comparison) -> str:
     """The table, and below it the differences."""
-    heads = [heading(metric) for metric in PAPER_COLUMNS]
-    costs = comparison.costs
+    metrics, costs = comparison.metrics, known_costs(comparison)
+    heads = [heading(metric) for metric in metrics]
     lines = _markdown_heads([*heads, *(COSTS[name].title for name in costs)])
     for row in comparison.rows:
         cells = [
-            f"**{cell(row, m)}**" if is_best(comparison, row, m) else cell(row, m)
-            for m in PAPER_COLUMNS
+            f"**{cell(row, m)}**" if is_best(comparison, row, m) else cell(row, m) for m in metrics
         ]
-        cells += [cost_cell(row.costs, name) for name in costs]
+        cells += [cost_cell(row, name) for name in costs]
         lines.append(f"| {row.name} | " + " | ".join(cells) + " |")
     compared = [row for row in comparison.rows if row.difference]
     if compared:
         lines += ["", f"Difference to {comparison.baseline}, 95% interval over images:", ""]
         lines += _markdown_heads(heads)
         lines += [
-            f"| {row.name} | " + " | ".join(difference_cell(row, m) for m in PAPER_COLUMNS) + " |"
+            f"| {row.name} | " + " | ".join(difference_cell(row, m) for m in metrics) + " |"
             for row in compared
         ]
     return "\n".join(lines) + "\n"
@@ -71,29 +110,32 @@ def as_csv(comparison: Comparison) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     kinds = ("", "_std", "_difference_low", "_difference_high")
-    columns = [f"{m}{kind}" for m in PAPER_COLUMNS for kind in kinds]
-    writer.writerow(["row", "runs", *columns, *comparison.costs])
+    metrics, costs = comparison.metrics, known_costs(comparison)
+    columns = [f"{m}{kind}" for m in metrics for kind in kinds]
+    writer.writerow(["row", "runs", *columns, *costs])
     for row in comparison.rows:
         numbers: list[object] = []
-        for m in PAPER_COLUMNS:
-            numbers += [row.values[m], row.spread.get(m, ""), *row.difference.get(m, ("", ""))]
-        numbers += [row.costs.get(name, "") for name in comparison.costs]
+        for m in metrics:
+            mean = row.values.get(m, "")
+            numbers += [mean, row.spread.get(m, ""), *row.difference.get(m, ("", ""))]
+        numbers += [row_costs(row).get(name, "") for name in costs]
         writer.writerow([row.name, len(row.runs), *numbers])
     return text.getvalue()
 
 
 def as_latex(comparison: Comparison) -> str:
     """A tabular in the layout of the paper."""
-    heads = [_latex_heading(metric) for metric in PAPER_COLUMNS]
-    heads += [COSTS[name].title for name in comparison.costs]
+    metrics, costs = comparison.metrics, known_costs(comparison)
+    heads = [_latex_heading(metric) for metric in metrics]
+    heads += [COSTS[name].title for name in costs]
     lines = [r"\begin{tabular}{l" + "r" * len(heads) + "}"]
     lines += [rf" & {' & '.join(heads)} \\", r"\hline"]
     for row in comparison.rows:
         cells = []
-        for m in PAPER_COLUMNS:
+        for m in metrics:
             text = cell(row, m).replace("±", r"\pm")
             cells.append(rf"$\mathbf{{{text}}}$" if is_best(comparison, row, m) else f"${text}$")
-        cells += [cost_cell(row.costs, name) for name in comparison.costs]
+        cells += [cost_cell(row, name) for name in costs]
         lines.append(rf"{row.name} & " + " & ".join(cells) + r" \\")
     return "\n".join([*lines, r"\end{tabular}"]) + "\n"
 
@@ -125,6 +167,6 @@ def _mean_curve(runs: Sequence[Evaluated]) -> RiskCoverageCurve:
 
 
 def _latex_heading(metric: str) -> str:
-    exponent = EXPONENTS[metric]
+    exponent = METRICS[metric].exponent
     scale = rf" $\times 10^{exponent}$" if exponent else ""
-    return TITLES[metric] + scale
+    return METRICS[metric].title + scale

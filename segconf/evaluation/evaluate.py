@@ -1,8 +1,7 @@
-"""Judge a run on the validation or test images of its data set."""
+"""Evaluate a run on the validation or test images of its data set; the run stays as it is."""
 
-import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -11,16 +10,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from segconf.calibration.stored import FILE_NAME as CALIBRATION
-from segconf.calibration.threshold import Threshold, fit_threshold
 from segconf.data.cache import Progress
 from segconf.data.cases import Case
 from segconf.devices import resolve_device
-from segconf.evaluation.evaluator import CHALLENGE_LIMIT, Judge, Tolerances
+from segconf.evaluation.evaluator import CHALLENGE_LIMIT, Evaluator, Tolerances
 from segconf.evaluation.report import EvaluationReport, build_report, write_report
-from segconf.files import write_text
 from segconf.images.masks import read_mask
 from segconf.inference.model import Model, native_logits
+from segconf.metrics.streaming import ConfidenceMetrics
 from segconf.processes import Ranks, joined
 from segconf.runs.epochs import training_seconds
 from segconf.runs.run_cases import BATCH, GridCases, masked_cases
@@ -31,23 +28,36 @@ Pair = tuple[Tensor, NDArray[np.uint8]]
 
 @dataclass(frozen=True, slots=True)
 class EvaluationOptions:
-    """What is judged, and on which grid."""
+    """What is evaluated, and on which grid."""
 
     split: Literal["test", "val"] = "test"
     data: Path | None = None
     native: bool = False
-    max_risk: float | None = None
     device: str = "auto"
     tolerances: Tolerances = field(default_factory=Tolerances)
 
 
 @dataclass(frozen=True, slots=True)
+class KeptRisk:
+    """What the risk threshold of a run promises, and what it keeps on a split."""
+
+    max_risk: float
+    """Fraction of wrong pixels that is tolerated at or above the threshold."""
+    confidence: float
+    """The threshold."""
+    coverage: float
+    """Fraction of the pixels at or above the threshold."""
+    risk: float
+    """Fraction of wrong pixels among them; nan where there are none."""
+
+
+@dataclass(frozen=True, slots=True)
 class Evaluation:
-    """The report, where it was written, and the threshold if one was asked for."""
+    """The report, where it was written, and what the risk threshold of the run keeps, if any."""
 
     folder: Path
     report: EvaluationReport
-    threshold: Threshold | None
+    threshold: KeptRisk | None
 
 
 def evaluate(
@@ -57,11 +67,11 @@ def evaluate(
     out: Path | None = None,
     on_progress: Progress | None = None,
 ) -> Evaluation | None:
-    """Judge the best weights of a run and write the report.
+    """Evaluate the best weights of a run and write the report.
 
     Args:
         run_path: the run folder.
-        options: split, data, grid, and the risk to calibrate a threshold for.
+        options: split, data and grid.
         out: folder of the report; `evaluation/<split>` of the run when not given.
         on_progress: called with what is done, how many images are, and how many there are.
 
@@ -74,20 +84,25 @@ def evaluate(
     with joined(device) as ranks:
         model = Model(run_path, device=device, batch_size=BATCH)
         source = _Source(run, model, options, ranks, on_progress)
-        judge = source.judge(options.split)
-        validation = judge
-        if options.max_risk is not None and options.split != "val":
-            validation = source.judge("val")
+        evaluator = source.evaluate(options.split)
         if not ranks.is_first:
             return None
-        report = build_report(judge, _about(run, model, options))
+        threshold = _kept_risk(model, evaluator.pooled["all"])
+        about = _about(run, model, options)
+        about["threshold"] = None if threshold is None else asdict(threshold)
+        report = build_report(evaluator, about)
         folder = out or run.path / "evaluation" / options.split
         write_report(report, folder)
-        threshold = None
-        if options.max_risk is not None:
-            threshold = fit_threshold(validation, options.max_risk)
-            write_text(run.path / CALIBRATION, json.dumps(threshold.as_json(), indent=1))
         return Evaluation(folder, report, threshold)
+
+
+def _kept_risk(model: Model, pooled: ConfidenceMetrics) -> KeptRisk | None:
+    """The stored threshold on these pixels; None where the run has fitted none."""
+    confidence, max_risk = model.calibration.threshold, model.calibration.max_risk
+    if max_risk is None:
+        return None
+    kept = pooled.selection_at(confidence)
+    return KeptRisk(max_risk, confidence, kept.coverage, kept.risk)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,27 +115,27 @@ class _Source:
     ranks: Ranks
     on_progress: Progress | None
 
-    def judge(self, split: str) -> Judge:
-        """Judge the images of a split; the ranks share them, every rank gets the whole result."""
+    def evaluate(self, split: str) -> Evaluator:
+        """Evaluate the images of a split, in parts; every rank gets the whole result."""
         cases, root = masked_cases(self.run, split, self.options.data)
         own = cases[self.ranks.rank :: self.ranks.world]
-        judge = Judge(self.model.config.model.classes, self.options.tolerances)
+        evaluator = Evaluator(self.model.config.model.classes, self.options.tolerances)
         small = GridCases(own, root, self.model.config, split, self.on_progress)
         pairs = self._native_pairs(own) if self.options.native else self._grid_pairs(small)
         for number, (case, (logits, mask)) in enumerate(zip(own, pairs, strict=True), start=1):
-            judge.add_logits(case.id, logits, mask)
+            evaluator.add_logits(case.id, logits, mask)
             if self.on_progress is not None and self.ranks.is_first:
                 self.on_progress(f"{split} images", number, len(own))
-        return self._merged(judge, [case.id for case in cases])
+        return self._merged(evaluator, [case.id for case in cases])
 
-    def _merged(self, judge: Judge, order: Sequence[str]) -> Judge:
-        for pooled in judge.pooled.values():
+    def _merged(self, evaluator: Evaluator, order: Sequence[str]) -> Evaluator:
+        for pooled in evaluator.pooled.values():
             self.ranks.merge(pooled)
-        parts = self.ranks.collect(list(zip(judge.rows, judge.summaries, strict=True)))
+        parts = self.ranks.collect(list(zip(evaluator.rows, evaluator.summaries, strict=True)))
         by_case = {row.case: (row, summary) for part in parts for row, summary in part}
-        judge.rows = [by_case[case][0] for case in order]
-        judge.summaries = [by_case[case][1] for case in order]
-        return judge
+        evaluator.rows = [by_case[case][0] for case in order]
+        evaluator.summaries = [by_case[case][1] for case in order]
+        return evaluator
 
     def _grid_pairs(self, cases: GridCases) -> Iterator[Pair]:
         """Logits and masks on the network's grid."""
@@ -152,6 +167,7 @@ def _about(run: RunFolder, model: Model, options: EvaluationOptions) -> dict[str
     height, width = config.data.size
     return {
         "run": run.path.name,
+        "weights_sha256": model.sha256(),
         "method": config.training.method,
         "labeled": len(used.ids["labeled"]),
         "seed": config.training.seed,

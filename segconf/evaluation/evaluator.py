@@ -1,4 +1,4 @@
-"""One image judged: overlap, distance of the outlines, and how far to believe its confidence."""
+"""Scores of single images and pooled pixels: overlap, distance of the outlines, confidence."""
 
 import math
 import warnings
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from segconf.conventions import IGNORE
 from segconf.metrics.image_summary import ImageSummary
-from segconf.metrics.overlap import dice, iou
+from segconf.metrics.overlap import dice, expected_dice, iou
 from segconf.metrics.streaming import ConfidenceMetrics
 
 STRATA = ("all", "boundary", "foreground")
@@ -42,7 +42,7 @@ class CaseScores:
 
 @dataclass(frozen=True, slots=True)
 class Tolerances:
-    """Distances in pixels of the grid on which an image is judged."""
+    """Distances in pixels of the grid on which an image is evaluated."""
 
     boundary: float = 5.0
     """Half width of the boundary band."""
@@ -50,7 +50,7 @@ class Tolerances:
     """How far an outline may be off to count as right in the surface Dice."""
 
 
-class Judge:
+class Evaluator:
     """Counts image after image: pixels pooled by stratum, a row and a summary per image."""
 
     def __init__(self, classes: int, tolerances: Tolerances) -> None:
@@ -62,13 +62,13 @@ class Judge:
         self.summaries: list[ImageSummary] = []
 
     def add(self, case: str, probabilities: Tensor, mask: NDArray[np.uint8]) -> None:
-        """Judge an image by its probabilities (K, H, W); mask (H, W), 255 = ignore."""
+        """Evaluate an image by its probabilities (K, H, W); mask (H, W), 255 = ignore."""
         metrics = ConfidenceMetrics(num_classes=self.classes)
         metrics.update_probabilities(probabilities[None], mask[None])
         self._count(case, metrics, probabilities, mask)
 
     def add_logits(self, case: str, logits: Tensor, mask: NDArray[np.uint8]) -> None:
-        """Judge an image by its logits (K, H, W), after the temperature."""
+        """Evaluate an image by its logits (K, H, W), after the temperature."""
         metrics = ConfidenceMetrics(num_classes=self.classes)
         metrics.update(logits[None], mask[None])
         self._count(case, metrics, logits, mask, are_logits=True)
@@ -107,6 +107,7 @@ def _scores(
     valid = mask != IGNORE
     found = (probabilities.argmax(axis=0) > 0) & valid
     truth = (mask > 0) & valid
+    foreground = np.where(valid, 1 - probabilities[0], 0)  # (H, W)
     overlap = iou(found, truth)
     hausdorff95, surface = _outline_scores(found, truth, tolerance)
     values = metrics.compute()
@@ -118,21 +119,12 @@ def _scores(
         aurc=values["aurc"],
         ece=values["ece"],
         mean_confidence=float(probabilities.max(axis=0)[valid].mean()) if valid.any() else math.nan,
-        expected_dice=expected_dice(np.where(valid, 1 - probabilities[0], 0), found),
+        expected_dice=expected_dice(
+            float(foreground[found].sum()), float(foreground.sum()), int(found.sum())
+        ),
         hausdorff95=hausdorff95,
         surface_dice=surface,
     )
-
-
-def expected_dice(foreground: NDArray[np.float64], found: NDArray[np.bool_]) -> float:
-    """Dice to expect if the probabilities are right: 2 * sum(p * m) / (sum p + sum m).
-
-    Args:
-        foreground: (H, W) probability of not being background.
-        found: (H, W) predicted foreground m.
-    """
-    mass = float(foreground.sum()) + int(found.sum())
-    return 2 * float(foreground[found].sum()) / mass if mass > 0 else math.nan
 
 
 def boundary_band(truth: NDArray[np.bool_], distance: float) -> NDArray[np.bool_]:

@@ -126,7 +126,7 @@ class Predictions:
         if bits and bits < FULL_DEPTH and not self.allow_quantized:
             raise DataError(
                 f"{path}: {bits}-bit confidence. So few levels tie most pixels: AURC can be off by "
-                "a factor of several. Save 16 bits, or insist with --allow-quantized."
+                "a factor of several. Save 16 bits, or set allow_quantized."
             )
         confidence = read_confidence(path).astype(np.float64)  # (H, W)
         mask_path = self.folder / "masks" / below
@@ -136,7 +136,7 @@ class Predictions:
                 f"{path}: {confidence.shape}, its mask {mask_path.name} {prediction.shape}. "
                 "Both must have the same size."
             )
-        # The other classes share the rest: exact for two classes; see `Scored.complete`.
+        # The other classes share the rest: exact for two classes, else `score` adds a note.
         rest = (1 - confidence) / (self.classes - 1)
         probabilities = np.broadcast_to(rest, (self.classes, *rest.shape)).copy()
         np.put_along_axis(
@@ -154,6 +154,6 @@ class Predictions:
         if values.shape[0] != self.classes:
             raise DataError(
                 f"{path}: {values.shape[0]} classes on the first axis of {values.shape}, expected "
-                f"{self.classes}. Give --classes, or save the classes first."
+                f"{self.classes}. Set classes to their number, or save the classes first."
             )
         return PredictedCase(name, path, torch.from_numpy(np.ascontiguousarray(values)))

@@ -12,36 +12,21 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 
-from segconf.evaluation.evaluator import CaseScores, Judge
+from segconf.evaluation.evaluator import CaseScores, Evaluator
 from segconf.files import replacing, write_text
-from segconf.metrics.bootstrap import bootstrap_metrics
-from segconf.metrics.curves import RiskCoverageCurve
+from segconf.metrics.bootstrap import RESAMPLES, bootstrap_metrics
+from segconf.metrics.definitions import METRICS, PROTOCOLS
 from segconf.metrics.image_summary import ImageSummary
 from segconf.metrics.reliability import ReliabilityCurve
+from segconf.metrics.risk_coverage import RiskCoverageCurve
 from segconf.metrics.streaming import ConfidenceMetrics
 from segconf.plots.curves import reliability_diagram, risk_coverage_plot
 
 Interval = tuple[float, float]
 
-DEFINITIONS = {
-    "miou": "mean over the classes of the IoU pooled over all pixels",
-    "accuracy": "share of right pixels",
-    "aurc": "mean of the selective risks at coverage 1/m .. 1, tied pixels share the expected risk",
-    "eaurc": "AURC minus the optimum for the same accuracy",
-    "augrc": "area under the generalised risk-coverage curve",
-    "fpr95": "false positive rate where the true positive rate is nearest 0.95, positive = right",
-    "aupr_error": "average precision of being wrong, ranked by low confidence",
-    "ece": "top-label expected calibration error, 15 equal-width bins (lo, hi], pooled",
-    "nll": "mean negative log likelihood, natural logarithm",
-    "brier": "sum over the classes, mean over the pixels",
-}
-PROTOCOLS = {
-    "strict": "ranked by the log-odds of the confidence; exact finite optimum",
-    "paper": "ranked by the confidence in float32; closed-form optimum",
-}
 Kept = TypeVar("Kept", ImageSummary, RiskCoverageCurve, ReliabilityCurve)
-RESAMPLES = 1000
 SUMMARIES = "images.npz"
+SCORES = tuple(field.name for field in fields(CaseScores) if field.name != "case")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,25 +42,26 @@ class EvaluationReport:
     summaries: Sequence[ImageSummary]
 
 
-def build_report(judge: Judge, about: Mapping[str, object], *, seed: int = 0) -> EvaluationReport:
-    """Metrics, intervals and averages of the images that were judged."""
+def build_report(
+    evaluator: Evaluator, about: Mapping[str, object], *, seed: int = 0
+) -> EvaluationReport:
+    """Metrics, intervals and averages of the images that were evaluated."""
     generator = torch.Generator().manual_seed(seed)
-    names = [field.name for field in fields(CaseScores) if field.name != "case"]
-    per_image = {name: _mean([getattr(row, name) for row in judge.rows]) for name in names}
-    overlaps = [row.dice for row in judge.rows if not math.isnan(row.dice)] or [math.nan]
+    per_image = {name: _mean([getattr(row, name) for row in evaluator.rows]) for name in SCORES}
+    overlaps = [row.dice for row in evaluator.rows if not math.isnan(row.dice)] or [math.nan]
     quartiles = np.quantile(overlaps, [0.25, 0.5, 0.75]).tolist()
     per_image |= dict(zip(("dice_q1", "dice_median", "dice_q3"), quartiles, strict=True))
     return EvaluationReport(
-        about={**about, "images": len(judge.rows), "pixels": judge.pooled["all"].pixels},
+        about={**about, "images": len(evaluator.rows), "pixels": evaluator.pooled["all"].pixels},
         metrics={
             name: {"strict": pooled.compute("strict"), "paper": pooled.compute("paper")}
-            for name, pooled in judge.pooled.items()
+            for name, pooled in evaluator.pooled.items()
         },
-        intervals=bootstrap_metrics(judge.summaries, generator, resamples=RESAMPLES),
+        intervals=bootstrap_metrics(evaluator.summaries, generator),
         per_image=per_image,
-        cases=judge.rows,
-        pooled=judge.pooled["all"],
-        summaries=judge.summaries,
+        cases=evaluator.rows,
+        pooled=evaluator.pooled["all"],
+        summaries=evaluator.summaries,
     )
 
 
@@ -86,10 +72,10 @@ def write_report(report: EvaluationReport, folder: Path) -> None:
         **report.about,
         "metrics": report.metrics,
         "intervals": {name: list(interval) for name, interval in report.intervals.items()},
-        "interval": "95%, percentiles of 1000 resamples of whole images",
+        "interval": f"95%, percentiles of {RESAMPLES} resamples of whole images",
         "per_image": report.per_image,
         "confusion": report.pooled.confusion.tolist(),
-        "definitions": DEFINITIONS,
+        "definitions": {name: metric.definition for name, metric in METRICS.items()},
         "protocols": PROTOCOLS,
     }
     write_text(folder / "metrics.json", json.dumps(_json(content), indent=1))
@@ -152,7 +138,9 @@ def _table(rows: Sequence[CaseScores]) -> str:
     text = io.StringIO()
     writer = csv.DictWriter(text, [field.name for field in fields(CaseScores)], lineterminator="\n")
     writer.writeheader()
-    writer.writerows(asdict(row) for row in rows)
+    for row in rows:
+        undefined = {name: "" for name in SCORES if math.isnan(getattr(row, name))}
+        writer.writerow(asdict(row) | undefined)
     return text.getvalue()
 
 

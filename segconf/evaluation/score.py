@@ -6,12 +6,13 @@ from pathlib import Path
 
 from segconf.data.cases import pair_folder, strip_mask_suffix
 from segconf.errors import DataError
-from segconf.evaluation.evaluator import Judge, Tolerances
+from segconf.evaluation.evaluator import Evaluator, Tolerances
 from segconf.evaluation.probability_maps import PredictedCase, find_predictions
 from segconf.evaluation.report import EvaluationReport, build_report, write_report
 from segconf.images.masks import read_mask
 from segconf.images.types import case_name
-from segconf.metrics.ties import aurc_bounds
+from segconf.metrics.selective import aurc_bounds
+from segconf.metrics.streaming import ConfidenceMetrics
 
 BINARY = 2
 
@@ -34,7 +35,7 @@ def score(
     allow_quantized: bool = False,
     on_progress: Callable[[str, int, int], None] | None = None,
 ) -> Scored:
-    """Judge a folder of predictions by a folder of masks of the same names.
+    """Evaluate a folder of predictions by a folder of masks of the same names.
 
     Args:
         predictions: see `find_predictions` for what is understood.
@@ -46,10 +47,10 @@ def score(
     """
     found = find_predictions(predictions, classes=classes, allow_quantized=allow_quantized)
     truths = _masks_by_name(masks)
-    judge = Judge(classes, Tolerances())
+    evaluator = Evaluator(classes, Tolerances())
     levels = 0
     for number, case in enumerate(found, start=1):
-        _judge_case(judge, case, truths, masks)
+        _add_case(evaluator, case, truths, masks)
         levels = max(levels, case.levels)
         if on_progress is not None:
             on_progress("predictions", number, len(found.files))
@@ -61,14 +62,14 @@ def score(
         "encoder": "unknown",
         "protocol": "strict",
         "levels": levels or "floating point",
-        "masks_without_prediction": sorted(set(truths) - {row.case for row in judge.rows}),
+        "masks_without_prediction": sorted(set(truths) - {row.case for row in evaluator.rows}),
     }
-    bounds = aurc_bounds(judge.pooled["all"]) if levels else None
+    bounds = _aurc_bounds(evaluator.pooled["all"]) if levels else None
     if bounds is not None:
         about["aurc_bounds"] = list(bounds)
     if levels and classes > BINARY:
         about["note"] = "nll and brier assume that the classes not predicted are equally likely"
-    report = build_report(judge, about)
+    report = build_report(evaluator, about)
     if out is not None:
         write_report(report, out)
     return Scored(report, bounds)
@@ -88,17 +89,24 @@ def _masks_by_name(folder: Path) -> dict[str, Path]:
     return names
 
 
-def _judge_case(judge: Judge, case: PredictedCase, truths: dict[str, Path], masks: Path) -> None:
+def _aurc_bounds(metrics: ConfidenceMetrics) -> tuple[float, float]:
+    correct = int(metrics.confusion.trace())
+    return aurc_bounds(metrics.groups(), correct, metrics.pixels - correct)
+
+
+def _add_case(
+    evaluator: Evaluator, case: PredictedCase, truths: dict[str, Path], masks: Path
+) -> None:
     path = truths.get(case.name)
     if path is None:
         raise DataError(f"{case.path}: no mask called {case.name} in {masks}.")
-    truth = read_mask(path, classes=judge.classes)
+    truth = read_mask(path, classes=evaluator.classes)
     if truth.shape != tuple(case.probabilities.shape[1:]):
         raise DataError(
             f"{case.path}: {tuple(case.probabilities.shape[1:])}, its mask {path.name} "
             f"{truth.shape}. Predictions must have the size of their masks."
         )
     try:
-        judge.add(case.name, case.probabilities, truth)
+        evaluator.add(case.name, case.probabilities, truth)
     except ValueError as error:
         raise DataError(f"{case.path}: {error}") from error

@@ -1,36 +1,70 @@
-"""Intervals by resampling whole images, because pixels of one image are not independent."""
+"""Intervals by resampling whole images, because pixels of one image are not independent.
+
+`draw_units` and `percentile_interval` are the bootstrap of every interval in segconf.
+"""
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from segconf.metrics.image_summary import ImageSummary, coarse_value, confidence_of
-from segconf.metrics.overlap import mean_iou
-from segconf.metrics.reliability import expected_calibration_error
-from segconf.metrics.selective import (
-    RECALL_OF_FPR,
-    closed_form_optimal_aurc,
-    optimal_aurc,
-    ranking_sums,
-)
-from segconf.metrics.streaming import Protocol
+from segconf.metrics.definitions import Protocol, Totals, all_values
+from segconf.metrics.image_summary import ImageSummary, StackedSummaries, stack_summaries
+from segconf.metrics.selective import RECALL_OF_FPR, RankingTotals, ranking_sums
 
 Floats: TypeAlias = NDArray[np.float64]
 
+RESAMPLES = 1000
+LEVEL = 0.95
 _BLOCK = 64  # resamples computed together
+
+
+def draw_units(
+    count: int, generator: torch.Generator, *, resamples: int = RESAMPLES
+) -> NDArray[np.float64]:
+    """(R, I) how often each of I units, such as images, is drawn: I times, with replacement.
+
+    Args:
+        count: number of units I.
+        generator: source of the draws; an equal one gives equal draws.
+        resamples: number of resamples R.
+    """
+    if count == 0:
+        raise ValueError("there is no image to resample")
+    picks = torch.randint(count, (resamples, count), generator=generator)  # (R, I)
+    weights = torch.zeros(resamples, count, dtype=torch.float64)
+    weights.scatter_add_(1, picks, torch.ones_like(picks, dtype=torch.float64))
+    return weights.numpy()
+
+
+def percentile_interval(values: Floats, *, level: float = LEVEL) -> tuple[float, float]:
+    """Central interval of the resampled values that are defined; nan if none is.
+
+    Bounds are values that occurred: between a finite and an infinite value there is no other.
+
+    Args:
+        values: (R,) values of the resamples; nan where one is not defined.
+        level: fraction of the resamples inside the interval.
+    """
+    if not 0 < level < 1:
+        raise ValueError(f"level must be between 0 and 1, got {level}")
+    defined = values[~np.isnan(values)]
+    if defined.size == 0:
+        return math.nan, math.nan
+    tail = (1 - level) / 2
+    low, high = np.quantile(defined, [tail, 1 - tail], method="inverted_cdf")
+    return float(low), float(high)
 
 
 def bootstrap_metrics(
     images: Sequence[ImageSummary],
     generator: torch.Generator,
     *,
-    resamples: int = 1000,
-    level: float = 0.95,
+    resamples: int = RESAMPLES,
+    level: float = LEVEL,
     protocol: Protocol = "strict",
 ) -> dict[str, tuple[float, float]]:
     """Percentile interval of each metric of ``ConfidenceMetrics.compute`` over images.
@@ -42,11 +76,12 @@ def bootstrap_metrics(
         images: one summary per image.
         generator: source of the draws; an equal one gives equal intervals.
         resamples: number of draws.
-        level: share of the resamples inside the interval.
+        level: fraction of the resamples inside the interval.
         protocol: as in ``ConfidenceMetrics.compute``.
     """
-    weights = _draws(len(images), resamples, generator)  # (R, I)
-    return _intervals(_resampled(_stack(images, protocol), weights), level)
+    weights = draw_units(len(images), generator, resamples=resamples)  # (R, I)
+    values = _resampled(stack_summaries(images, protocol), weights)
+    return {name: percentile_interval(value, level=level) for name, value in values.items()}
 
 
 def bootstrap_differences(
@@ -54,8 +89,8 @@ def bootstrap_differences(
     baseline: Sequence[Sequence[ImageSummary]],
     generator: torch.Generator,
     *,
-    resamples: int = 1000,
-    level: float = 0.95,
+    resamples: int = RESAMPLES,
+    level: float = LEVEL,
     protocol: Protocol = "strict",
 ) -> dict[str, tuple[float, float]]:
     """Interval of mean metric minus mean metric of the baseline, on the same images each time.
@@ -66,91 +101,48 @@ def bootstrap_differences(
     counts = {len(images) for images in (*runs, *baseline)}
     if len(counts) != 1:
         raise ValueError(f"runs over {sorted(counts)} images cannot be paired")
-    weights = _draws(counts.pop(), resamples, generator)  # (R, I)
+    weights = draw_units(counts.pop(), generator, resamples=resamples)  # (R, I)
     ours, theirs = (_mean_resampled(side, weights, protocol) for side in (runs, baseline))
-    return _intervals({name: ours[name] - theirs[name] for name in ours}, level)
+    return {name: percentile_interval(ours[name] - theirs[name], level=level) for name in ours}
 
 
 def _mean_resampled(
     runs: Sequence[Sequence[ImageSummary]], weights: Floats, protocol: Protocol
 ) -> dict[str, Floats]:
     """(R,) values of each metric, averaged over runs."""
-    values = [_resampled(_stack(images, protocol), weights) for images in runs]
+    values = [_resampled(stack_summaries(images, protocol), weights) for images in runs]
     return {name: np.mean([value[name] for value in values], axis=0) for name in values[0]}
 
 
-@dataclass(frozen=True, slots=True)
-class _Stack:
-    """Summaries of I images on one grid of G groups, by descending confidence."""
-
-    counts: Floats  # (I, 2 G): right pixels of each group, then wrong ones
-    sums: Floats  # (I, ECE bins + 2): calibration gaps, NLL, Brier
-    confusion: Floats  # (I, K * K)
-    protocol: Protocol
-
-
-def _stack(images: Sequence[ImageSummary], protocol: Protocol) -> _Stack:
-    bins = np.concatenate([image.bins for image in images])
-    grid, position = np.unique(-bins, return_inverse=True)  # ascending, so bins descend
-    if protocol == "paper":
-        num_classes = len(images[0].confusion)
-        confidence = confidence_of(coarse_value(-grid), num_classes).astype(np.float32)
-        grid, merged = np.unique(-confidence, return_inverse=True)
-        position = merged[position]
-    row = np.repeat(np.arange(len(images)), [len(image.bins) for image in images])
-    counts = np.zeros((2, len(images), len(grid)))
-    np.add.at(counts[0], (row, position), np.concatenate([image.correct for image in images]))
-    np.add.at(counts[1], (row, position), np.concatenate([image.wrong for image in images]))
-    return _Stack(
-        counts=np.concatenate(list(counts), axis=1),
-        sums=np.array([[*image.calibration_gap, image.nll, image.brier] for image in images]),
-        confusion=np.array([image.confusion.ravel() for image in images], np.float64),
-        protocol=protocol,
-    )
-
-
-def _draws(images: int, resamples: int, generator: torch.Generator) -> Floats:
-    """(R, I) how often each image was drawn."""
-    if images == 0:
-        raise ValueError("there is no image to resample")
-    picks = torch.randint(images, (resamples, images), generator=generator)  # (R, I)
-    weights = torch.zeros(resamples, images, dtype=torch.float64)
-    weights.scatter_add_(1, picks, torch.ones_like(picks, dtype=torch.float64))
-    return weights.numpy()
-
-
-def _resampled(stack: _Stack, weights: Floats) -> dict[str, Floats]:
+def _resampled(stack: StackedSummaries, weights: Floats) -> dict[str, Floats]:
     """(R,) values of each metric."""
     parts = [
-        _metrics(stack, weights[start : start + _BLOCK]) for start in range(0, len(weights), _BLOCK)
+        all_values(_totals(stack, weights[start : start + _BLOCK]))
+        for start in range(0, len(weights), _BLOCK)
     ]
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
-def _metrics(stack: _Stack, weights: Floats) -> dict[str, Floats]:
-    counts = weights @ stack.counts  # (R, 2 G)
-    right, wrong = np.split(counts, 2, axis=1)  # (R, G), (R, G)
-    sums = _weighted(weights, stack.sums)  # (R, ECE bins + 2)
-    size = math.isqrt(stack.confusion.shape[1])
-    confusion = (weights @ stack.confusion).reshape(-1, size, size)
-    right_total, wrong_total = right.sum(axis=1), wrong.sum(axis=1)
-    pixels = right_total + wrong_total
-    divisor = np.where(pixels > 0, pixels, np.nan)
-    ranking = ranking_sums(right, wrong)
-    optimum = optimal_aurc if stack.protocol == "strict" else closed_form_optimal_aurc
-    aurc = ranking.risk / divisor
-    return {
-        "miou": mean_iou(confusion),
-        "accuracy": right_total / divisor,
-        "aurc": aurc,
-        "eaurc": aurc - optimum(right_total, wrong_total),
-        "augrc": ranking.errors / divisor**2,
-        "fpr95": _false_positive_rate(right, wrong),
-        "aupr_error": ranking.precision / np.where(wrong_total > 0, wrong_total, np.nan),
-        "ece": expected_calibration_error(sums[:, :-2], pixels),
-        "nll": sums[:, -2] / divisor,
-        "brier": sums[:, -1] / divisor,
-    }
+def _totals(stack: StackedSummaries, weights: Floats) -> Totals:
+    """What the pixels of each resample add up to."""
+    right, wrong = weights @ stack.correct, weights @ stack.wrong  # (R, G), (R, G)
+    ranked, sums = ranking_sums(right, wrong), _weighted(weights, stack.sums)
+    classes = math.isqrt(stack.confusion.shape[1])
+    return Totals(
+        ranking=RankingTotals(
+            correct=right.sum(axis=1),
+            wrong=wrong.sum(axis=1),
+            risk=ranked.risk,
+            errors=ranked.errors,
+            precision=ranked.precision,
+            accepted_errors=_accepted_errors(right, wrong),
+        ),
+        confusion=(weights @ stack.confusion).reshape(-1, classes, classes),
+        calibration_gap=sums[:, :-2],
+        nll=sums[:, -2],
+        brier=sums[:, -1],
+        protocol=stack.protocol,
+    )
 
 
 def _weighted(weights: Floats, sums: Floats) -> Floats:
@@ -160,28 +152,12 @@ def _weighted(weights: Floats, sums: Floats) -> Floats:
     return np.where(weights @ infinite > 0, np.inf, total)
 
 
-def _false_positive_rate(right: Floats, wrong: Floats) -> Floats:
-    """FPR at a recall of 0.95, interpolated, because the coarse groups are not real ties."""
-    rates = np.full(len(right), np.nan)
+def _accepted_errors(right: Floats, wrong: Floats) -> Floats:
+    """Errors accepted at a recall of 0.95, interpolated: the coarse groups are not real ties."""
+    errors = np.full(len(right), np.nan)
     for index, (hits, misses) in enumerate(zip(right, wrong, strict=True)):
-        recall, fpr = np.cumsum(hits), np.cumsum(misses)
+        recall, accepted = np.cumsum(hits), np.cumsum(misses)
         if hits.any() and misses.any():
             target = RECALL_OF_FPR * recall[-1]
-            rates[index] = np.interp(target, np.append(0, recall), np.append(0, fpr)) / fpr[-1]
-    return rates
-
-
-def _intervals(values: dict[str, Floats], level: float) -> dict[str, tuple[float, float]]:
-    """Central percentile interval of the defined values."""
-    if not 0 < level < 1:
-        raise ValueError(f"level must be between 0 and 1, got {level}")
-    intervals = {}
-    for name, resampled in values.items():
-        defined = resampled[~np.isnan(resampled)]
-        intervals[name] = (math.nan, math.nan)
-        if defined.size:
-            tail = (1 - level) / 2
-            # Bounds that occurred: between a finite and an infinite value there is no other.
-            low, high = np.quantile(defined, [tail, 1 - tail], method="inverted_cdf")
-            intervals[name] = (float(low), float(high))
-    return intervals
+            errors[index] = np.interp(target, np.append(0, recall), np.append(0, accepted))
+    return errors

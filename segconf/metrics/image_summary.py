@@ -1,11 +1,14 @@
 """One image in a few kilobytes: all that resampling of images needs."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from segconf.metrics.definitions import Protocol
 
 _COARSE_SHIFT = 14  # of the float32 pattern: 512 bins from each power of two to the next
 
@@ -33,6 +36,39 @@ class ImageSummary:
         value = np.float32(log_odds + math.log(len(self.confusion) - 1))
         above = self.bins >= coarse_bin(np.array([value]))[0]
         return int(size[above].sum()), int(size.sum())
+
+
+@dataclass(frozen=True, slots=True)
+class StackedSummaries:
+    """Summaries of I images on one grid of G ranking groups, by descending confidence."""
+
+    correct: NDArray[np.float64]  # (I, G)
+    wrong: NDArray[np.float64]  # (I, G)
+    confusion: NDArray[np.float64]  # (I, K * K)
+    sums: NDArray[np.float64]  # (I, ECE bins + 2): calibration gaps, NLL, Brier
+    protocol: Protocol
+
+
+def stack_summaries(images: Sequence[ImageSummary], protocol: Protocol) -> StackedSummaries:
+    """Bring the ranking bins of all images to the groups of a protocol."""
+    bins = np.concatenate([image.bins for image in images])
+    grid, position = np.unique(-bins, return_inverse=True)  # ascending, so bins descend
+    if protocol == "paper":
+        num_classes = len(images[0].confusion)
+        confidence = confidence_of(coarse_value(-grid), num_classes).astype(np.float32)
+        grid, merged = np.unique(-confidence, return_inverse=True)
+        position = merged[position]
+    row = np.repeat(np.arange(len(images)), [len(image.bins) for image in images])
+    counts = np.zeros((2, len(images), len(grid)))
+    np.add.at(counts[0], (row, position), np.concatenate([image.correct for image in images]))
+    np.add.at(counts[1], (row, position), np.concatenate([image.wrong for image in images]))
+    return StackedSummaries(
+        correct=counts[0],
+        wrong=counts[1],
+        confusion=np.array([image.confusion.ravel() for image in images], np.float64),
+        sums=np.array([[*image.calibration_gap, image.nll, image.brier] for image in images]),
+        protocol=protocol,
+    )
 
 
 def coarse_bin(value: NDArray[np.float32]) -> NDArray[np.int64]:

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from segconf.metrics.ranking import Groups
+from segconf.metrics.ranking_histogram import Groups
 
 # As from RankingHistogram.levels.
 Levels: TypeAlias = Iterable[tuple[Groups, NDArray[np.float64]]]

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from segconf.metrics.ranking import Groups
+from segconf.metrics.ranking_histogram import Groups
 
 Floats: TypeAlias = NDArray[np.float64]
 
@@ -75,8 +75,8 @@ def ranking_sums(
     size = correct + wrong
     errors_before = before[1] + np.cumsum(wrong, axis=-1) - wrong
     pixels_before = sum(before) + np.cumsum(size, axis=-1) - size
-    share = wrong / np.maximum(size, 1)
-    excess = errors_before - pixels_before * share
+    rate = wrong / np.maximum(size, 1)
+    excess = errors_before - pixels_before * rate
     risk = wrong + excess * harmonic_difference(pixels_before, size)
     if total is None:
         total = (correct.sum(axis=-1, keepdims=True), wrong.sum(axis=-1, keepdims=True))
@@ -86,15 +86,28 @@ def ranking_sums(
     return RankingSums(risk.sum(axis=-1), trapezoids.sum(axis=-1), precision.sum(axis=-1))
 
 
-def ranking_metrics(blocks: Iterable[Groups], correct: int, wrong: int) -> dict[str, float]:
-    """AURC, AUGRC, FPR-95 and AUPR-error of a stream of groups.
+@dataclass(frozen=True, slots=True)
+class RankingTotals:
+    """What all pixels, ranked by confidence, add up to: numbers, or (R,) arrays over resamples."""
 
-    - ``aurc``: mean of the expected risks at coverage 1/m, 2/m, ..., 1.
-    - ``augrc``: area (trapezoids, from the origin) under errors/m over coverage, which equals
-      ``(1 - AUROC) a (1 - a) + (1 - a)^2 / 2`` at accuracy a.
-    - ``fpr95``: share of wrong pixels accepted at the threshold that accepts nearest to 0.95 of the
-      right ones, the stricter of two equally near; nan without right or without wrong pixels.
-    - ``aupr_error``: average precision of "is wrong" ranked by low confidence; nan without errors.
+    correct: NDArray[Any]  # pixels
+    wrong: NDArray[Any]  # pixels
+    risk: Floats  # as in RankingSums
+    errors: Floats
+    precision: Floats
+    accepted_errors: Floats  # wrong pixels accepted with 0.95 of the right ones; nan without either
+
+    @property
+    def pixels(self) -> NDArray[Any]:
+        """Right and wrong pixels."""
+        return np.asarray(self.correct + self.wrong)
+
+
+def ranking_totals(blocks: Iterable[Groups], correct: int, wrong: int) -> RankingTotals:
+    """Totals of a stream of groups.
+
+    Errors are accepted at the threshold that accepts nearest to 0.95 of the right pixels, the
+    stricter of two equally near.
 
     Args:
         blocks: groups by descending confidence, together all pixels.
@@ -103,7 +116,7 @@ def ranking_metrics(blocks: Iterable[Groups], correct: int, wrong: int) -> dict[
     """
     seen = (0, 0)
     sums: list[RankingSums] = []
-    nearest, fpr = math.inf, math.nan
+    nearest, accepted_errors = math.inf, math.nan
     for block in blocks:
         sums.append(ranking_sums(block.correct, block.wrong, seen, (correct, wrong)))
         if correct and wrong:
@@ -112,19 +125,75 @@ def ranking_metrics(blocks: Iterable[Groups], correct: int, wrong: int) -> dict[
             best = int(distance.argmin())
             if distance[best] < nearest:
                 nearest = float(distance[best])
-                fpr = (seen[1] + int(block.wrong[: best + 1].sum())) / wrong
+                accepted_errors = seen[1] + int(block.wrong[: best + 1].sum())
         seen = (seen[0] + int(block.correct.sum()), seen[1] + int(block.wrong.sum()))
-    pixels = correct + wrong
     if seen != (correct, wrong):
         raise ValueError(f"groups hold {seen} right and wrong pixels, not {(correct, wrong)}")
-    if pixels == 0:
-        return dict.fromkeys(("aurc", "augrc", "fpr95", "aupr_error"), math.nan)
-    return {
-        "aurc": math.fsum(part.risk for part in sums) / pixels,
-        "augrc": math.fsum(part.errors for part in sums) / pixels / pixels,
-        "fpr95": fpr,
-        "aupr_error": math.fsum(part.precision for part in sums) / wrong if wrong else math.nan,
-    }
+    return RankingTotals(
+        correct=np.array(correct),
+        wrong=np.array(wrong),
+        risk=np.array(math.fsum(part.risk for part in sums)),
+        errors=np.array(math.fsum(part.errors for part in sums)),
+        precision=np.array(math.fsum(part.precision for part in sums)),
+        accepted_errors=np.array(accepted_errors, np.float64),
+    )
+
+
+def ratio(total: NDArray[Any], count: NDArray[Any]) -> Floats:
+    """A total divided by a count; nan where the count is zero."""
+    return np.where(count > 0, total / np.maximum(count, 1), np.nan)
+
+
+def aurc(ranking: RankingTotals) -> Floats:
+    """Mean of the expected risks at coverage 1/m, 2/m, ..., 1; nan without pixels."""
+    return ratio(ranking.risk, ranking.pixels)
+
+
+def augrc(ranking: RankingTotals) -> Floats:
+    """Area (trapezoids, from the origin) under errors/m over coverage; nan without pixels.
+
+    It equals ``(1 - AUROC) a (1 - a) + (1 - a)^2 / 2`` at accuracy a.
+    """
+    return ratio(ratio(ranking.errors, ranking.pixels), ranking.pixels)
+
+
+def false_positive_rate(ranking: RankingTotals) -> Floats:
+    """Fraction of the wrong pixels that is accepted with 0.95 of the right ones; nan without."""
+    return ratio(ranking.accepted_errors, ranking.wrong)
+
+
+def error_precision(ranking: RankingTotals) -> Floats:
+    """Average precision of "is wrong" ranked by low confidence; nan without errors."""
+    return ratio(ranking.precision, ranking.wrong)
+
+
+def aurc_bounds(blocks: Iterable[Groups], correct: int, wrong: int) -> tuple[float, float]:
+    """Smallest and largest AURC over all orders of tied pixels.
+
+    Maps of few levels tie pixels that the network told apart. Its true AURC lies between the one
+    with the right pixels of every level first and the one with the wrong pixels first.
+
+    Args:
+        blocks: as in `ranking_totals`.
+        correct: right pixels in all groups.
+        wrong: wrong pixels in all groups.
+    """
+    right_first: list[float] = []
+    wrong_first: list[float] = []
+    pixels = (0, 0)
+    for block in blocks:
+        nothing = np.zeros_like(block.correct)
+        halves = [(block.correct, nothing), (nothing, block.wrong)]
+        for risks, order in ((right_first, halves), (wrong_first, halves[::-1])):
+            right, missed = (
+                np.stack(column, axis=1).ravel() for column in zip(*order, strict=True)
+            )
+            risks.append(float(ranking_sums(right, missed, pixels, (correct, wrong)).risk))
+        pixels = (pixels[0] + int(block.correct.sum()), pixels[1] + int(block.wrong.sum()))
+    count = correct + wrong
+    if count == 0:
+        return math.nan, math.nan
+    return math.fsum(right_first) / count, math.fsum(wrong_first) / count
 
 
 def optimal_aurc(correct: NDArray[Any], wrong: NDArray[Any]) -> Floats:

@@ -1,10 +1,10 @@
-"""Judge masks and confidence maps of any number of pixels in one pass and constant memory."""
+"""Metrics of masks and confidence maps of any number of pixels, in one pass and constant memory."""
 
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
-from typing import Any, Literal, Self, TypeAlias
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -13,28 +13,31 @@ from torch import Tensor
 
 from segconf.devices import one_thread
 from segconf.metrics import inputs
-from segconf.metrics.curves import (
-    RiskCoverageCurve,
-    RiskThreshold,
-    largest_selection,
-    selected_errors,
-)
-from segconf.metrics.exact import FixedPointSum
+from segconf.metrics.definitions import PROTOCOLS, Protocol, Totals, all_values
 from segconf.metrics.image_summary import ImageSummary, coarse_bin, confidence_of
-from segconf.metrics.overlap import mean_iou
-from segconf.metrics.ranking import Groups, RankingHistogram
+from segconf.metrics.ranking_histogram import Groups, RankingHistogram
 from segconf.metrics.reliability import (
     ConfidenceSums,
     ReliabilityCurve,
     confidence_sums,
     ece_edges,
-    expected_calibration_error,
     reliability_curve,
 )
-from segconf.metrics.selective import closed_form_optimal_aurc, optimal_aurc, ranking_metrics
-from segconf.metrics.terms import BINARY, PixelTerms, terms_from_logits, terms_from_probabilities
-
-Protocol: TypeAlias = Literal["strict", "paper"]
+from segconf.metrics.risk_coverage import (
+    RiskCoverageCurve,
+    RiskThreshold,
+    largest_selection,
+    selected_errors,
+    selection_above,
+)
+from segconf.metrics.selective import RankingTotals, aurc, ranking_totals
+from segconf.metrics.terms import (
+    BINARY,
+    FixedPointSum,
+    PixelTerms,
+    terms_from_logits,
+    terms_from_probabilities,
+)
 
 
 class ConfidenceMetrics:
@@ -122,30 +125,23 @@ class ConfidenceMetrics:
         the property ``confusion``.
 
         Returns:
-            ``miou`` (over classes that occur), ``accuracy``, ``aurc``, ``eaurc``, ``augrc``,
-            ``fpr95`` (nan if no pixel is right or none is wrong), ``aupr_error`` (nan if none is
-            wrong), ``ece``, ``nll`` (inf if a true class has probability zero), ``brier``.
+            A value for each of ``METRICS``: ``miou`` (over classes that occur), ``accuracy``,
+            ``aurc``, ``eaurc``, ``augrc``, ``fpr95`` (nan if no pixel is right or none is wrong),
+            ``aupr_error`` (nan if none is wrong), ``ece``, ``nll`` (inf if a true class has
+            probability zero), ``brier``.
         """
-        if protocol not in ("strict", "paper"):
+        if protocol not in PROTOCOLS:
             raise ValueError(f"protocol must be 'strict' or 'paper', got {protocol!r}")
-        correct = int(np.trace(self._confusion))
-        wrong = self.pixels - correct
-        ranking = ranking_metrics(self.groups(protocol), correct, wrong)
-        optimum = optimal_aurc if protocol == "strict" else closed_form_optimal_aurc
-        best = float(optimum(np.array(correct), np.array(wrong)))
         sums = self._sums()
-        return {
-            "miou": float(mean_iou(self._confusion)),
-            "accuracy": correct / self.pixels if self.pixels else math.nan,
-            "aurc": ranking["aurc"],
-            "eaurc": ranking["aurc"] - best,
-            "augrc": ranking["augrc"],
-            "fpr95": ranking["fpr95"],
-            "aupr_error": ranking["aupr_error"],
-            "ece": float(expected_calibration_error(sums.gap, sums.count.sum())),
-            "nll": sums.nll / self.pixels if self.pixels else math.nan,
-            "brier": sums.brier / self.pixels if self.pixels else math.nan,
-        }
+        totals = Totals(
+            ranking=self._ranking_totals(protocol),
+            confusion=self._confusion,
+            calibration_gap=sums.gap,
+            nll=np.array(sums.nll),
+            brier=np.array(sums.brier),
+            protocol=protocol,
+        )
+        return {name: float(value) for name, value in all_values(totals).items()}
 
     def reliability(self) -> ReliabilityCurve:
         """Accuracy and mean confidence in the 15 bins of the ECE."""
@@ -163,11 +159,11 @@ class ConfidenceMetrics:
             optimal_risk=np.maximum(selected - correct, 0) / selected,
             confidence=confidence_of(value, self.num_classes),
             random_risk=1 - correct / pixels if pixels else math.nan,
-            aurc=ranking_metrics(self.groups(protocol), correct, pixels - correct)["aurc"],
+            aurc=float(aurc(self._ranking_totals(protocol))),
         )
 
     def threshold_for_risk(self, max_risk: float) -> RiskThreshold:
-        """Lowest confidence threshold above which at most this share of pixels is wrong.
+        """Lowest confidence threshold above which at most this fraction of pixels is wrong.
 
         Pixels with equal confidence are accepted or refused together. If even the most confident
         ones are too wrong, the threshold is infinite, the coverage 0 and the risk nan.
@@ -180,6 +176,18 @@ class ConfidenceMetrics:
         return RiskThreshold(
             confidence=confidence if pixels else math.inf,
             log_odds=log_odds,
+            coverage=pixels / self.pixels if self.pixels else math.nan,
+            risk=errors / pixels if pixels else math.nan,
+        )
+
+    def selection_at(self, confidence: float) -> RiskThreshold:
+        """Coverage and risk of the pixels with at least this confidence; risk nan without any."""
+        of_value = partial(confidence_of, num_classes=self.num_classes)
+        pixels, errors = selection_above(self.groups(), of_value, confidence)
+        certain = confidence >= 1
+        return RiskThreshold(
+            confidence=confidence,
+            log_odds=math.inf if certain else math.log(confidence) - math.log1p(-confidence),
             coverage=pixels / self.pixels if self.pixels else math.nan,
             risk=errors / pixels if pixels else math.nan,
         )
@@ -263,6 +271,10 @@ class ConfidenceMetrics:
         if self.num_classes == BINARY:
             return replace(sums, nll=sums.nll + self._ranking.excess.total())
         return replace(sums, nll=self._nll.total(), brier=self._brier.total())
+
+    def _ranking_totals(self, protocol: Protocol) -> RankingTotals:
+        correct = int(np.trace(self._confusion))
+        return ranking_totals(self.groups(protocol), correct, self.pixels - correct)
 
     def groups(self, protocol: Protocol = "strict") -> Iterator[Groups]:
         """Right and wrong pixels that share a confidence, by descending confidence."""

@@ -17,8 +17,8 @@ from segconf.files import write_text
 from segconf.images.types import Image
 from segconf.inference.model import Model
 from segconf.inference.sources import find_images
-from segconf.metrics.ranking import Groups
-from segconf.metrics.selective import ranking_metrics
+from segconf.metrics.ranking_histogram import Groups
+from segconf.metrics.selective import false_positive_rate, ranking_totals
 from segconf.plots.image_scores import stranger_plot
 from segconf.runs.run_cases import masked_cases
 from segconf.runs.run_folder import RunFolder
@@ -51,7 +51,7 @@ def detection_metrics(own: NDArray[Any], strangers: NDArray[Any]) -> dict[str, f
     return {
         "auroc": auroc,
         "detection_error": min(0.5, float(errors.min())),
-        "fpr95": ranking_metrics([groups], len(own), len(strangers))["fpr95"],
+        "fpr95": float(false_positive_rate(ranking_totals([groups], len(own), len(strangers)))),
     }
 
 

@@ -10,14 +10,29 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from segconf.files import replacing
-from segconf.metrics.curves import RiskCoverageCurve
+from segconf.metrics.definitions import METRICS, scaled
 from segconf.metrics.reliability import ReliabilityCurve
+from segconf.metrics.risk_coverage import RiskCoverageCurve
 
 MARKED_RISKS = (0.01, 0.05)
 
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 """Okabe and Ito: told apart with any colour vision."""
+
+
+def axis_label(metric: str) -> str:
+    """Title, scale and direction, such as `AURC in 1e-3 (lower is better)`."""
+    declared = METRICS[metric]
+    scale = f" in 1e-{declared.exponent}" if declared.exponent else ""
+    return f"{declared.title}{scale} ({declared.better} is better)"
+
+
+def value_label(value: float, metric: str) -> str:
+    """Title, scaled value and scale, such as `AURC 12.79 (x 10^3)`."""
+    exponent = METRICS[metric].exponent
+    scale = f" (x 10$^{exponent}$)" if exponent else ""
+    return f"{METRICS[metric].title} {scaled(value, metric)}{scale}"
 
 
 def risk_coverage_plot(curves: Mapping[str, RiskCoverageCurve], path: Path) -> None:
@@ -44,7 +59,7 @@ def comparison_plot(
     for colour, (name, runs) in zip(cycle(COLOURS), reliabilities.items(), strict=False):
         for number, curve in enumerate(runs):
             mean = sum(run.ece for run in runs) / len(runs)
-            label = f"{name}, ECE {1e2 * mean:.2f} (x 10$^2$)" if number == 0 else None
+            label = f"{name}, {value_label(mean, 'ece')}" if number == 0 else None
             filled = curve.count > 0
             right.plot(
                 curve.confidence[filled],
@@ -61,7 +76,7 @@ def comparison_plot(
     right.set_xlim(lowest, 1)
     right.set_ylim(0, 1)
     right.set_xlabel("mean confidence of the bin")
-    right.set_ylabel("share of right pixels")
+    right.set_ylabel("fraction of right pixels")
     right.legend(loc="upper left", fontsize=8, frameon=False)
     right.spines[["top", "right"]].set_visible(False)
     _save(figure, path)
@@ -72,7 +87,7 @@ def _draw_risk(axes: Axes, curves: Mapping[str, RiskCoverageCurve]) -> None:
         kept = ", ".join(
             f"{curve.coverage_at(risk):.1%} at {risk:.0%} risk" for risk in MARKED_RISKS
         )
-        label = f"{name or 'confidence'}, AURC {1e3 * curve.aurc:.2f} (x 10$^3$)\nkept: {kept}"
+        label = f"{name or 'confidence'}, {value_label(curve.aurc, 'aurc')}\nkept: {kept}"
         axes.plot(curve.coverage, curve.risk, color=colour, label=label)
         for risk in MARKED_RISKS:
             coverage = curve.coverage_at(risk)
@@ -81,8 +96,8 @@ def _draw_risk(axes: Axes, curves: Mapping[str, RiskCoverageCurve]) -> None:
     first = next(iter(curves.values()))
     axes.plot(first.coverage, first.optimal_risk, "--", color="0.4", label="optimum")
     axes.axhline(first.random_risk, linestyle=":", color="0.4", label="random order")
-    axes.set_xlabel("coverage: share of pixels kept, most confident first")
-    axes.set_ylabel("risk: share of wrong pixels among them")
+    axes.set_xlabel("coverage: fraction of pixels kept, most confident first")
+    axes.set_ylabel("risk: fraction of wrong pixels among them")
     axes.xaxis.set_major_formatter(PercentFormatter(1))
     axes.yaxis.set_major_formatter(PercentFormatter(1))
     axes.set_xlim(0, 1)
@@ -114,9 +129,9 @@ def reliability_diagram(curve: ReliabilityCurve, path: Path) -> None:
         linewidth=2,
         label="gap to the mean confidence",
     )
-    upper.set_ylabel("share of right pixels")
+    upper.set_ylabel("fraction of right pixels")
     upper.set_ylim(0, 1)
-    upper.set_title(f"ECE {1e2 * curve.ece:.2f} (x 10$^2$)", loc="left", fontsize=10)
+    upper.set_title(value_label(curve.ece, "ece"), loc="left", fontsize=10)
     upper.legend(loc="upper left", fontsize=8, frameon=False)
     lower.bar(centres[filled], curve.count[filled], width[filled] * 0.92, color="0.55")
     lower.set_yscale("log")
@@ -164,9 +179,6 @@ STYLES = (
 )
 
 
-SCALE = 1e3
-
-
 Curve = Sequence[tuple[int, float, float]]
 """Finished epochs, AURC and E-AURC."""
 
@@ -181,15 +193,15 @@ def surrogate_curves(runs: Mapping[str, Mapping[str, Curve]], out: Path) -> None
     figure = Figure(figsize=(10, 3.6 * len(runs)), layout="constrained")
     panels = figure.subplots(len(runs), 2, sharex="row", squeeze=False)
     for row, (run, curves) in zip(panels, runs.items(), strict=True):
-        for column, title in ((1, "AURC"), (2, "E-AURC")):
+        for column, metric in enumerate((METRICS["aurc"], METRICS["eaurc"]), start=1):
             axes = row[column - 1]
-            axes.set_title(f"{run}: {title} in 1e-3 (lower is better)", fontsize=10)
+            axes.set_title(f"{run}: {axis_label(metric.name)}", fontsize=10)
             axes.set_xlabel("epoch")
             axes.grid(alpha=0.3)
             axes.xaxis.set_major_locator(MaxNLocator(integer=True))
             for (name, curve), (color, marker) in zip(curves.items(), STYLES, strict=True):
                 epochs = [point[0] for point in curve]
-                values = [SCALE * point[column] for point in curve]
+                values = [metric.scale * point[column] for point in curve]
                 axes.plot(epochs, values, color=color, marker=marker, ms=5, lw=1.2, label=name)
     panels[0, 0].legend(loc="upper right", fontsize=8)
     with replacing(out) as temporary:

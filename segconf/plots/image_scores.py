@@ -19,7 +19,7 @@ BINS = 40
 def triage_plot(
     curves: Mapping[str, NDArray[Any]], path: Path, *, target: float, chosen: str
 ) -> None:
-    """Mean risk (1 - Dice) of the cases that are not referred, over the share that is.
+    """Mean risk (1 - Dice) of the cases that are not referred, over the fraction that is.
 
     Args:
         curves: (N,) mean risk of the k best cases by score; the last one is the best possible.
@@ -45,7 +45,7 @@ def triage_plot(
     overall = float(curves[best][-1])
     axes.axhline(overall, linestyle=":", color="0.4", label="random order")
     axes.axhline(target, linestyle="-.", color="black", linewidth=0.8, label="target")
-    axes.set_xlabel("share of cases shown to an expert, worst score first")
+    axes.set_xlabel("fraction of cases shown to an expert, worst score first")
     axes.set_ylabel("mean of 1 - Dice of the others")
     axes.xaxis.set_major_formatter(PercentFormatter(1))
     axes.set_xlim(0, 1)
@@ -82,7 +82,7 @@ def stranger_plot(
             axes.axvline(threshold, color="black", linewidth=1, label="threshold of the run")
         axes.set_title(f"by {name}", loc="left", fontsize=10, pad=20)
         axes.set_xlabel("score: high = unlike the training images")
-        axes.set_ylabel("share of images")
+        axes.set_ylabel("fraction of images")
         axes.yaxis.set_major_formatter(PercentFormatter(1))
         place = {"loc": "lower left", "bbox_to_anchor": (0, 1), "ncols": 3}  # below the title
         axes.legend(**place, fontsize=8, frameon=False, borderpad=0, columnspacing=1)

@@ -13,7 +13,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from segconf.files import replacing
-from segconf.plots.curves import COLOURS
+from segconf.metrics.definitions import METRICS
+from segconf.plots.curves import COLOURS, axis_label
 
 # Colours that stay apart for colour-blind readers (Okabe and Ito), each with its own line style.
 LOSS_STYLES = {
@@ -29,18 +30,8 @@ MANY_EPOCHS = 40
 RAW_STYLE, AVERAGED_STYLE = ("#0072B2", "-"), ("#E69F00", "--")
 
 
-@dataclass(frozen=True, slots=True)
-class _Metric:
-    column: str
-    title: str
-    scale: float
-
-
-METRICS = (
-    _Metric("miou", "validation mIoU (higher is better)", 1.0),
-    _Metric("aurc", "validation AURC in 1e-3 (lower is better)", 1e3),
-    _Metric("ece", "validation ECE in 1e-2 (lower is better)", 1e2),
-)
+SHOWN_METRICS = ("miou", "aurc", "ece")
+"""Columns of `epochs.csv`, a panel each."""
 
 
 def training_curves(epochs_file: Path, out: Path) -> None:
@@ -58,7 +49,7 @@ def training_curves(epochs_file: Path, out: Path) -> None:
     figure = Figure(figsize=(10, 6.5), layout="constrained")
     panels = figure.subplots(2, 2, sharex=True)
     _draw_terms(panels[0, 0], rows)
-    for axes, metric in zip((panels[0, 1], panels[1, 0], panels[1, 1]), METRICS, strict=True):
+    for axes, metric in zip((panels[0, 1], panels[1, 0], panels[1, 1]), SHOWN_METRICS, strict=True):
         _draw_metric(axes, rows, metric)
     for axes in panels.flat:
         axes.grid(alpha=0.3)
@@ -82,15 +73,15 @@ def _draw_terms(axes: Axes, rows: list[dict[str, str]]) -> None:
         axes.legend(loc="upper right")
 
 
-def _draw_metric(axes: Axes, rows: list[dict[str, str]], metric: _Metric) -> None:
-    axes.set_title(metric.title)
+def _draw_metric(axes: Axes, rows: list[dict[str, str]], metric: str) -> None:
+    axes.set_title(f"validation {axis_label(metric)}")
     for prefix, label, (color, line) in (
         ("", "weights", RAW_STYLE),
         ("averaged_", "averaged weights", AVERAGED_STYLE),
     ):
-        epochs, values = _curve(rows, prefix + metric.column)
+        epochs, values = _curve(rows, prefix + metric)
         if epochs:
-            scaled = [metric.scale * value for value in values]
+            scaled = [METRICS[metric].scale * value for value in values]
             axes.plot(epochs, scaled, line, color=color, label=label, marker=_marker(rows), ms=3)
     if len(axes.lines) > 1:
         axes.legend(loc="upper right")

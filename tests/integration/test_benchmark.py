@@ -22,7 +22,8 @@ import segconf.checkpoints.weights
 import segconf.training.train as trainer
 from segconf.comparison import launcher as execution
 from segconf.comparison.benchmark import BenchmarkRequest, build_tables, plan_runs, write_tables
-from segconf.comparison.launcher import Crew, Status, carry_out
+from segconf.comparison.launcher import Launcher, Status, carry_out
+from segconf.comparison.tables import row_costs
 from segconf.errors import SegconfError
 from segconf_cli.main import app
 from segconf_cli.progress import BenchmarkView
@@ -111,11 +112,11 @@ def request_(tmp_path, folder_dataset):
     )
 
 
-def run_all(request, **crew):
+def run_all(request, **launcher):
     runs = plan_runs(request)
     seen = []
     launch = execution.command_launcher([])
-    statuses = carry_out(runs, request, Crew(launch, **crew), seen.append)
+    statuses = carry_out(runs, request, Launcher(launch, **launcher), seen.append)
     return runs, statuses, seen
 
 
@@ -148,10 +149,12 @@ def test_two_methods_from_nothing_to_the_tables(request_, launched, tmp_path):
         times = list(csv.DictReader((run.folder / "timing.csv").read_text().splitlines()))
         by_hand = sum(float(time["training_seconds"]) for time in times)
         assert len(times) == run.config.training.epochs
-        assert row.costs["training_seconds"] == pytest.approx(by_hand)
-        assert row.costs["inference_passes"] == 1
+        assert row_costs(row)["training_seconds"] == pytest.approx(by_hand)
+        assert row_costs(row)["inference_passes"] == 1
         metrics = json.loads((run.folder / "evaluation/test/metrics.json").read_text())
-        assert row.costs["inference_seconds_per_image"] == metrics["inference_seconds_per_image"]
+        assert (
+            row_costs(row)["inference_seconds_per_image"] == metrics["inference_seconds_per_image"]
+        )
         assert 0 < metrics["inference_seconds_per_image"] < 1
 
     (folder,) = write_tables([table], tmp_path / "out")
@@ -242,12 +245,12 @@ def test_an_interrupt_stops_the_processes_and_the_next_call_goes_on(request_, pr
     threading.Thread(target=interrupt_after_an_epoch).start()
     started = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
-        carry_out(runs, request, Crew(pretender, jobs=2), lambda _status: None)
+        carry_out(runs, request, Launcher(pretender, jobs=2), lambda _status: None)
     assert time.monotonic() - started < 15
     log = (request.out / "logs/softmax-4-seed0.log").read_text().splitlines()
     assert log[-2:] == ["training", "interrupted"]
 
-    statuses = carry_out(runs, request, Crew(pretender, jobs=2), lambda _status: None)
+    statuses = carry_out(runs, request, Launcher(pretender, jobs=2), lambda _status: None)
     softmax, crl = statuses
     assert (softmax.state, softmax.epoch, softmax.reason) == ("finished", 4, "")
     assert (crl.state, crl.reason) == (
@@ -261,11 +264,11 @@ def test_an_interrupt_stops_the_processes_and_the_next_call_goes_on(request_, pr
 
 def test_the_processors_are_divided(monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "8")
-    assert Crew(None, jobs=3).environment()["OMP_NUM_THREADS"] == "2"
-    assert Crew(None, jobs=20).environment()["OMP_NUM_THREADS"] == "1"
+    assert Launcher(None, jobs=3).environment()["OMP_NUM_THREADS"] == "2"
+    assert Launcher(None, jobs=20).environment()["OMP_NUM_THREADS"] == "1"
     monkeypatch.delenv("OMP_NUM_THREADS")
     monkeypatch.setattr(execution, "_usable_processors", lambda: 6)
-    assert Crew(None, jobs=2).environment()["OMP_NUM_THREADS"] == "3"
+    assert Launcher(None, jobs=2).environment()["OMP_NUM_THREADS"] == "3"
 
 
 def test_a_process_that_does_not_listen_is_ended(tmp_path, monkeypatch):
@@ -310,7 +313,7 @@ def test_the_view_on_a_terminal():
     [
         (["--labeled", "few"], "--labeled few"),
         (["--labeled", "0"], "--labeled 0"),
-        (["--methods", "magic"], "--methods magic"),
+        (["--methods", "magic"], "methods = magic"),
         (["--jobs", "0", "--methods", "consistency"], "--jobs 0"),
         (["--labeled", "4"], "softmax with 4 labels"),
     ],

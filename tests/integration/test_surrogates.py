@@ -71,5 +71,5 @@ def test_images_without_masks_are_left_out_and_runs_without_snapshots_refused(
     (folder_dataset / "masks/case_003.png").unlink()
     assert evaluate_surrogates(runs[1], device="cpu").images == 7
     train_tiny(folder_dataset, tmp_path / "bare", training__epochs=1)
-    with pytest.raises(TrainingError, match=r"--set training\.snapshots=N"):
+    with pytest.raises(TrainingError, match=r"training\.snapshots = N"):
         evaluate_surrogates(tmp_path / "bare")

@@ -140,10 +140,10 @@ def test_all_mistakes_of_a_plan_at_once(request_for, tmp_path):
         f"{path}: loss.pairs = -1: expected all or a whole number >= 1",
     ]
     for change, named in (
-        ({"methods": ("magic",)}, "--methods magic"),
-        ({"methods": ("crl", "crl")}, "--methods"),
-        ({"labeled": ()}, "--labeled"),
-        ({"seeds": 0}, "--seeds 0"),
+        ({"methods": ("magic",)}, "methods = magic"),
+        ({"methods": ("crl", "crl")}, "methods: "),
+        ({"labeled": ()}, "labeled: "),
+        ({"seeds": 0}, "seeds = 0"),
     ):
         with pytest.raises(ConfigError, match=named):
             plan_runs(request_for(**change))

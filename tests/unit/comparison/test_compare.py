@@ -7,11 +7,17 @@ import numpy as np
 import pytest
 import torch
 
-from segconf.comparison.compare import compare
-from segconf.comparison.published import PAPER_COLUMNS
-from segconf.comparison.tables import as_csv, as_latex, as_markdown, is_best, write_comparison
+from segconf.comparison.compare import PUBLISHED_METRICS, compare
+from segconf.comparison.tables import (
+    as_csv,
+    as_latex,
+    as_markdown,
+    is_best,
+    known_costs,
+    write_comparison,
+)
 from segconf.errors import CheckpointError, ConfigError
-from segconf.evaluation.evaluator import Judge, Tolerances
+from segconf.evaluation.evaluator import Evaluator, Tolerances
 from segconf.evaluation.report import build_report, load_curves, load_summaries, write_report
 from segconf.metrics.definitions import heading, scaled
 from segconf.runs.epochs import training_seconds
@@ -21,14 +27,14 @@ def evaluated(folder, *, method, seed, noise, images=6, grid="8 x 8"):
     """The evaluation of a run whose logits are as bad as `noise` says."""
     truth = np.random.default_rng(0)
     generator = np.random.default_rng([seed, int(10 * noise)])
-    judge = Judge(2, Tolerances())
+    evaluator = Evaluator(2, Tolerances())
     for number in range(images):
         mask = (truth.random((8, 8)) < 0.4).astype(np.uint8)
         logit = 3 * (mask - 0.5) + generator.normal(0, noise, mask.shape)
         logits = torch.from_numpy(np.stack([np.zeros_like(logit), logit]))
-        judge.add_logits(f"case {number}", logits, mask)
+        evaluator.add_logits(f"case {number}", logits, mask)
     about = {"method": method, "labeled": 20, "seed": seed, "grid": grid, "run": folder.name}
-    report = build_report(judge, about)
+    report = build_report(evaluator, about)
     write_report(report, folder / "evaluation/test")
     return report
 
@@ -71,7 +77,7 @@ def test_best_values_are_marked(runs):
     published = comparison.rows[-1]
     assert published.name == "consistency (250 labels, published)"
     assert published.values["aurc"] == pytest.approx(0.01279)
-    assert not any(is_best(comparison, published, metric) for metric in PAPER_COLUMNS)
+    assert not any(is_best(comparison, published, metric) for metric in PUBLISHED_METRICS)
 
 
 def test_differences_refer_to_the_baseline(runs):
@@ -82,7 +88,8 @@ def test_differences_refer_to_the_baseline(runs):
     low, high = ours.difference["aurc"]
     assert low < ours.values["aurc"] - softmax.values["aurc"] < high < 0
     reverse = compare(paths, baseline="consistency")
-    assert reverse.rows[0].difference["aurc"] == pytest.approx((-high, -low))
+    assert [row.name for row in reverse.rows] == [ours.name, softmax.name]  # the baseline first
+    assert reverse.rows[1].difference["aurc"] == pytest.approx((-high, -low))
     with pytest.raises(ConfigError, match="no such method"):
         compare(paths, baseline="aes")
 
@@ -97,7 +104,7 @@ def test_tables(runs, tmp_path):
         "| softmax (125 labels, published) | 0.801 | 34.36 | 31.33 | 60.90 | 6.45 | 3.82 | 13.96 |"
         in markdown
     )
-    assert markdown.splitlines()[0] == "| | " + " | ".join(map(heading, PAPER_COLUMNS)) + " |"
+    assert markdown.splitlines()[0] == "| | " + " | ".join(map(heading, PUBLISHED_METRICS)) + " |"
     rows = as_csv(comparison).splitlines()
     header, consistency = rows[0].split(","), rows[2].split(",")
     assert float(consistency[header.index("aurc")]) == ours["aurc"]
@@ -144,10 +151,10 @@ def test_what_is_written_comes_back(runs):
 
 
 def test_undefined_values_are_null_in_json(tmp_path):
-    judge = Judge(2, Tolerances())
+    evaluator = Evaluator(2, Tolerances())
     logits = torch.tensor([[[2.0, 2.0]], [[0.0, 0.0]]])
-    judge.add_logits("empty", logits, np.zeros((1, 2), np.uint8))
-    write_report(build_report(judge, {"method": "softmax"}), tmp_path)
+    evaluator.add_logits("empty", logits, np.zeros((1, 2), np.uint8))
+    write_report(build_report(evaluator, {"method": "softmax"}), tmp_path)
     content = json.loads((tmp_path / "metrics.json").read_text())
     assert content["per_image"]["dice"] is None
     assert content["metrics"]["all"]["strict"]["fpr95"] is None
@@ -169,22 +176,22 @@ def test_costs_are_columns_where_they_are_known(runs):
     comparison = compare([folder / name for name in reports], paper=125)
     lines = as_markdown(comparison).splitlines()
     assert lines[0].endswith("| Brier x10^2 | training min | passes | ms/image |")
-    assert lines[1].count("---:") == len(PAPER_COLUMNS) + 3
+    assert lines[1].count("---:") == len(PUBLISHED_METRICS) + 3
     assert lines[2].endswith("| 1.5 | 1 | 15.0 |")  # means of 1 and 2 minutes, of 10 and 20 ms
     assert lines[3].endswith("|  | 50 |  |")
-    assert all(line.count("|") == len(PAPER_COLUMNS) + 5 for line in lines[:10])
+    assert all(line.count("|") == len(PUBLISHED_METRICS) + 5 for line in lines[:10])
     rows = list(csv.DictReader(as_csv(comparison).splitlines()))
     assert [row["training_seconds"] for row in rows[:3]] == ["90.0", "", ""]
     assert float(rows[0]["inference_seconds_per_image"]) == pytest.approx(0.015)
     latex = as_latex(comparison).splitlines()
-    assert latex[0] == r"\begin{tabular}{l" + "r" * (len(PAPER_COLUMNS) + 3) + "}"
+    assert latex[0] == r"\begin{tabular}{l" + "r" * (len(PUBLISHED_METRICS) + 3) + "}"
     cells = [line.count("&") for line in latex if "&" in line]
-    assert set(cells) == {len(PAPER_COLUMNS) + 3}
+    assert set(cells) == {len(PUBLISHED_METRICS) + 3}
 
 
 def test_without_costs_there_are_no_columns_for_them(runs):
     folder, reports = runs
-    assert compare([folder / name for name in reports]).costs == ()
+    assert known_costs(compare([folder / name for name in reports])) == ()
 
 
 def test_calibrated_runs_are_rows_of_their_own(runs):

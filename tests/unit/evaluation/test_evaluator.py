@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from segconf.calibration.threshold import fit_threshold
-from segconf.evaluation.evaluator import Judge, Tolerances, boundary_band, expected_dice
+from segconf.evaluation.evaluator import Evaluator, Tolerances, boundary_band
+from segconf.metrics.overlap import expected_dice
 from tests.references import metrics as reference
 
 
@@ -17,18 +18,19 @@ def logits_of(probability):
     return torch.stack([torch.log1p(-p), torch.log(p)])
 
 
-def judged(probability, mask, **tolerances):
-    judge = Judge(2, Tolerances(**tolerances))
-    judge.add_logits("case", logits_of(probability), np.asarray(mask, np.uint8))
-    return judge
+def evaluated(probability, mask, **tolerances):
+    evaluator = Evaluator(2, Tolerances(**tolerances))
+    evaluator.add_logits("case", logits_of(probability), np.asarray(mask, np.uint8))
+    return evaluator
 
 
 def test_expected_dice_by_hand():
     foreground = np.array([[0.9, 0.6], [0.2, 0.3]])
     found = foreground > 0.5
     # 2 * (0.9 + 0.6) / (0.9 + 0.6 + 0.2 + 0.3 + 2) = 3 / 4
-    assert expected_dice(foreground, found) == pytest.approx(0.75)
-    assert math.isnan(expected_dice(np.zeros((2, 2)), np.zeros((2, 2), bool)))
+    sums = foreground[found].sum(), foreground.sum(), found.sum()
+    assert expected_dice(*sums) == pytest.approx(0.75)
+    assert math.isnan(expected_dice(0.0, 0.0, 0))
 
 
 def test_boundary_band_is_a_distance_to_the_other_side():
@@ -54,7 +56,7 @@ def test_row_of_a_case_by_hand():
     mask[1:3, 1:3] = 1
     probability = np.full((4, 4), 0.1)
     probability[1:3, 1:4] = 0.8  # six pixels, four of them right
-    row = judged(probability, mask).rows[0]
+    row = evaluated(probability, mask).rows[0]
     assert row.dice == pytest.approx(2 * 4 / (6 + 4))
     assert row.iou == pytest.approx(4 / 6)
     assert row.challenge_jaccard == pytest.approx(4 / 6)  # above 0.65
@@ -71,7 +73,7 @@ def test_challenge_jaccard_counts_poor_cases_as_failures():
     mask[0] = 1
     probability = np.full((4, 4), 0.2)
     probability[:2] = 0.9  # IoU 4 / 8
-    row = judged(probability, mask).rows[0]
+    row = evaluated(probability, mask).rows[0]
     assert row.iou == pytest.approx(0.5)
     assert row.challenge_jaccard == 0.0
 
@@ -81,21 +83,21 @@ def test_outline_scores_of_a_shifted_square():
     mask[10:30, 10:30] = 1
     probability = np.full((40, 40), 0.1)
     probability[10:30, 13:33] = 0.9
-    row = judged(probability, mask, surface=3.0).rows[0]
+    row = evaluated(probability, mask, surface=3.0).rows[0]
     assert row.hausdorff95 == pytest.approx(3.0)
     assert row.surface_dice == pytest.approx(1.0)
     # With no tolerance only the parts of the upper and lower edge that coincide count.
-    exact = judged(probability, mask, surface=0.0).rows[0]
+    exact = evaluated(probability, mask, surface=0.0).rows[0]
     edge = {(r, c) for r in range(10, 30) for c in range(10, 30) if r in (10, 29) or c in (10, 29)}
     moved = {(r, c + 3) for r, c in edge}
     assert exact.surface_dice == pytest.approx(2 * len(edge & moved) / (len(edge) + len(moved)))
 
 
 def test_empty_prediction_or_mask_has_no_outline_score():
-    row = judged(np.full((4, 4), 0.1), np.zeros((4, 4))).rows[0]
+    row = evaluated(np.full((4, 4), 0.1), np.zeros((4, 4))).rows[0]
     assert math.isnan(row.dice)
     assert math.isnan(row.hausdorff95)
-    missed = judged(np.full((4, 4), 0.1), np.eye(4)).rows[0]
+    missed = evaluated(np.full((4, 4), 0.1), np.eye(4)).rows[0]
     assert missed.dice == 0.0
     assert math.isnan(missed.surface_dice)
 
@@ -103,21 +105,21 @@ def test_empty_prediction_or_mask_has_no_outline_score():
 def test_ignored_pixels_do_not_count():
     mask = np.array([[0, 1, 255], [0, 1, 255]], np.uint8)
     probability = np.array([[0.1, 0.9, 0.9], [0.1, 0.9, 0.2]])
-    judge = judged(probability, mask)
-    assert judge.pooled["all"].pixels == 4
-    assert judge.rows[0].dice == 1.0
-    assert judge.rows[0].mean_confidence == pytest.approx(0.9)
+    evaluator = evaluated(probability, mask)
+    assert evaluator.pooled["all"].pixels == 4
+    assert evaluator.rows[0].dice == 1.0
+    assert evaluator.rows[0].mean_confidence == pytest.approx(0.9)
 
 
 def test_strata_hold_their_pixels_and_no_others():
     generator = np.random.default_rng(1)
-    judge = Judge(2, Tolerances(boundary=2.0))
+    evaluator = Evaluator(2, Tolerances(boundary=2.0))
     collected = {"all": [], "boundary": [], "foreground": []}
     for number in range(3):
         mask = np.zeros((16, 16), np.uint8)
         mask[4:11, 3 + number : 12] = 1
         probability = np.clip(0.2 + 0.6 * mask + generator.normal(0, 0.3, mask.shape), 0.01, 0.99)
-        judge.add_logits(f"case {number}", logits_of(probability), mask)
+        evaluator.add_logits(f"case {number}", logits_of(probability), mask)
         inside = {
             "all": np.ones_like(mask, bool),
             "boundary": boundary_band(mask > 0, 2.0),
@@ -130,21 +132,23 @@ def test_strata_hold_their_pixels_and_no_others():
             ]
     for name, pairs in collected.items():
         confidence, correct = (np.array(column) for column in zip(*pairs, strict=True))
-        values = judge.pooled[name].compute()
-        assert judge.pooled[name].pixels == len(pairs)
+        values = evaluator.pooled[name].compute()
+        assert evaluator.pooled[name].pixels == len(pairs)
         assert values["accuracy"] == pytest.approx(correct.mean())
         assert values["aurc"] == pytest.approx(reference.aurc(confidence, correct), abs=1e-6)
         assert values["ece"] == pytest.approx(reference.ece(confidence, correct), abs=1e-6)
 
 
-def test_probabilities_and_logits_are_judged_alike():
+def test_probabilities_and_logits_are_evaluated_alike():
     generator = np.random.default_rng(2)
     logits = torch.from_numpy(generator.normal(size=(3, 8, 8)))
     mask = generator.integers(0, 3, (8, 8)).astype(np.uint8)
-    by_logits, by_probabilities = Judge(3, Tolerances()), Judge(3, Tolerances())
+    by_logits, by_probabilities = Evaluator(3, Tolerances()), Evaluator(3, Tolerances())
     by_logits.add_logits("case", logits, mask)
     by_probabilities.add("case", logits.softmax(dim=0), mask)
-    first, second = (judge.pooled["all"].compute() for judge in (by_logits, by_probabilities))
+    first, second = (
+        evaluator.pooled["all"].compute() for evaluator in (by_logits, by_probabilities)
+    )
     assert first == pytest.approx(second, abs=1e-6)
 
 
@@ -152,8 +156,8 @@ def test_threshold_by_hand():
     # Confidence 0.95: ten right. 0.85: four right, one wrong. 0.75: three right, two wrong.
     probability = np.array([[0.95] * 10 + [0.85] * 5 + [0.75] * 5])
     mask = np.array([[1] * 10 + [1] * 4 + [0] + [1] * 3 + [0] * 2], np.uint8)
-    judge = judged(probability, mask)
-    found = fit_threshold(judge, 0.1)
+    evaluator = evaluated(probability, mask)
+    found = fit_threshold(evaluator.pooled["all"], evaluator.summaries, 0.1)
     # 1 / 15 = 0.067 wrong at 0.85; 3 / 20 = 0.15 with the rest.
     assert found.threshold == pytest.approx(0.85, abs=1e-6)
     assert found.coverage == pytest.approx(15 / 20)
@@ -163,24 +167,24 @@ def test_threshold_by_hand():
 
 
 def test_threshold_that_nothing_reaches():
-    judge = judged(np.full((2, 2), 0.9), np.zeros((2, 2)))
-    found = fit_threshold(judge, 0.1)
+    evaluator = evaluated(np.full((2, 2), 0.9), np.zeros((2, 2)))
+    found = fit_threshold(evaluator.pooled["all"], evaluator.summaries, 0.1)
     assert (found.threshold, found.coverage) == (1.0, 0.0)
     assert found.right_below == 0.0
 
 
 def test_coverage_interval_varies_with_the_images():
-    judge = Judge(2, Tolerances())
+    evaluator = Evaluator(2, Tolerances())
     for number in range(20):
         sure = number % 2
-        judge.add_logits(
+        evaluator.add_logits(
             f"case {number}",
             logits_of(np.full((4, 4), 0.99 if sure else 0.6)),
             np.full((4, 4), 1 if sure else 0, np.uint8),
         )
-    found = fit_threshold(judge, 0.01)
+    found = fit_threshold(evaluator.pooled["all"], evaluator.summaries, 0.01)
     low, high = found.coverage_interval
     assert found.coverage == pytest.approx(0.5)
-    # Share of sure images among 20 draws: standard deviation sqrt(0.25 / 20) = 0.11.
+    # Fraction of sure images among 20 draws: standard deviation sqrt(0.25 / 20) = 0.11.
     assert low == pytest.approx(0.5 - 1.96 * 0.112, abs=0.06)
     assert high == pytest.approx(0.5 + 1.96 * 0.112, abs=0.06)

@@ -11,8 +11,8 @@ from PIL import Image
 from segconf.errors import DataError
 from segconf.evaluation.score import score
 from segconf.images.writing import write_confidence, write_mask
+from segconf.metrics.selective import aurc_bounds
 from segconf.metrics.streaming import ConfidenceMetrics
-from segconf.metrics.ties import aurc_bounds
 from tests.references import metrics as reference
 
 NAMES = ("a", "b", "c")
@@ -128,7 +128,7 @@ def test_bounds_over_ties_by_hand():
     # last, they are 0, 0, 0, 1/4.
     metrics = ConfidenceMetrics(num_classes=2)
     metrics.update(torch.tensor([[[0.0] * 4, [1.0] * 4]]), torch.tensor([[1, 1, 1, 0]]))
-    low, high = aurc_bounds(metrics)
+    low, high = aurc_bounds(metrics.groups(), 3, 1)
     assert low == pytest.approx((1 / 4) / 4)
     assert high == pytest.approx((1 + 1 / 2 + 1 / 3 + 1 / 4) / 4)
 

@@ -4,10 +4,10 @@ import math
 
 import pytest
 import torch
-from tests.unit.metrics.test_streaming import counted, random_pixels
 
 from segconf.metrics import inputs
 from segconf.metrics.streaming import ConfidenceMetrics
+from tests.unit.metrics.test_streaming import counted, random_pixels
 
 
 @pytest.mark.parametrize("classes", [2, 3])

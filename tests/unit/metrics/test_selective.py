@@ -4,15 +4,16 @@ import numpy as np
 import pytest
 import torch
 
-from segconf.metrics.exact import FixedPointSum
-from segconf.metrics.ranking import Groups
+from segconf.metrics.ranking_histogram import Groups
 from segconf.metrics.selective import (
     closed_form_optimal_aurc,
+    false_positive_rate,
     harmonic_difference,
     optimal_aurc,
-    ranking_metrics,
     ranking_sums,
+    ranking_totals,
 )
+from segconf.metrics.terms import FixedPointSum
 
 
 @pytest.mark.parametrize("start", [0, 1, 5, 31, 32, 33, 100, 4000])
@@ -60,9 +61,9 @@ def test_fpr_takes_the_stricter_of_equal_recalls_across_blocks():
     # 95 of 100 right pixels above; then one wrong pixel alone, which adds nothing to the recall.
     first = Groups(np.float32([3.0]), np.array([95]), np.array([1]))
     second = Groups(np.float32([2.0, 1.0]), np.array([0, 5]), np.array([1, 2]))
-    assert ranking_metrics([first, second], 100, 4)["fpr95"] == 1 / 4
+    assert false_positive_rate(ranking_totals([first, second], 100, 4)) == 1 / 4
     with pytest.raises(ValueError, match="groups hold"):
-        ranking_metrics([first], 100, 4)
+        ranking_totals([first], 100, 4)
 
 
 def test_optimum_worked_by_hand_and_its_limit():

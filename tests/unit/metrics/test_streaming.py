@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import average_precision_score, roc_curve
 
-from segconf.metrics import ranking as ranking_module
+from segconf.metrics import ranking_histogram as ranking_module
 from segconf.metrics.streaming import ConfidenceMetrics
 from tests.references import metrics as reference
 

@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from segconf.metrics.exact import FixedPointSum
+from segconf.metrics.terms import FixedPointSum
 
 Key: TypeAlias = Callable[[NDArray[np.float32]], NDArray[Any]]
 

@@ -1,13 +1,14 @@
 """The risk-coverage curve and the confidence threshold that keeps the risk below a bound."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from segconf.metrics.ranking import Groups
+from segconf.metrics.ranking_histogram import Groups
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +30,7 @@ class RiskCoverageCurve:
 
 @dataclass(frozen=True, slots=True)
 class RiskThreshold:
-    """Pixels with at least this confidence, their share and their error rate."""
+    """Pixels with at least this confidence, their fraction and their error rate."""
 
     confidence: float
     log_odds: float  # the same threshold where confidence is too close to 1 to be told apart
@@ -61,6 +62,24 @@ def selected_errors(blocks: Iterable[Groups], selected: NDArray[np.int64]) -> ND
         result[1, first:last] = block.value[group]
         pixels, errors = int(ends[-1]), errors + int(block.wrong.sum())
     return result
+
+
+def selection_above(
+    blocks: Iterable[Groups], confidence_of: Callable[[NDArray[np.float32]], Any], limit: float
+) -> tuple[int, int]:
+    """Pixels, and errors among them, whose confidence is at least the limit.
+
+    Args:
+        blocks: groups in any order.
+        confidence_of: confidences of ranking values.
+        limit: confidence.
+    """
+    pixels, errors = 0, 0
+    for block in blocks:
+        selected = confidence_of(block.value) >= limit
+        wrong = int(block.wrong[selected].sum())
+        pixels, errors = pixels + int(block.correct[selected].sum()) + wrong, errors + wrong
+    return pixels, errors
 
 
 def largest_selection(blocks: Iterable[Groups], max_risk: float) -> tuple[float, int, int]:
