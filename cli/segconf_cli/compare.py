@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
@@ -11,6 +12,8 @@ import typer
 from segconf_cli.display import messages, results
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from segconf.comparison.compare import Comparison, Row
 
 PADDING = 3  # blanks beside a cell and between columns
@@ -45,43 +48,66 @@ def compare(
 
 def show_comparison(comparison: Comparison) -> None:
     """The tables on the terminal: values, differences to the baseline, costs."""
-    from segconf.comparison.tables import (
-        COSTS,
-        cell,
-        cost_cell,
-        difference_cell,
-        is_best,
-        known_costs,
-    )
-    from segconf.metrics.definitions import heading
+    from segconf.comparison.tables import COSTS, cost_cell, difference_cell, known_costs
 
-    def marked(row: Row, metric: str) -> str:
-        text = cell(row, metric)
-        return f"[bold]{text}[/bold]" if is_best(comparison, row, metric) else text
-
-    rows, labels = comparison.rows, _common_labels(comparison)
-    names = {row.name: _short_name(row.name, labels) for row in rows}
-    heads = {metric: heading(metric).replace(" ", "\n") for metric in comparison.metrics}
-    columns = [Column(heads[m], [marked(row, m) for row in rows]) for m in heads]
+    labels = _common_labels(comparison)
     title = f"{comparison.split} images" + (f", {labels}" if labels else "")
-    dim = [row.is_published for row in rows]
-    _show_tables(title, [names[row.name] for row in rows], columns, dim=dim)
-    note = "Best of our rows in bold"
-    if any(row.spread for row in rows):
-        note += "; ± is the standard deviation over seeds"
-    results().print(f"{note}.", style="dim", highlight=False)
-    compared = [row for row in rows if row.difference]
+    _show_values(comparison, title, labels)
+    compared = [row for row in comparison.rows if row.difference]
     if compared:
-        columns = [Column(heads[m], [difference_cell(row, m) for row in compared]) for m in heads]
-        title = f"minus {names[comparison.baseline]}, 95% intervals over images"
-        _show_tables(title, [names[row.name] for row in compared], columns)
-    ours = [row for row in rows if not row.is_published]
+        columns = [
+            Column(_head(m), [difference_cell(row, m) for row in compared])
+            for m in comparison.metrics
+        ]
+        title = f"minus {_short_name(comparison.baseline, labels)}, 95% intervals over images"
+        _show_tables(title, _names(compared, labels), columns)
+    ours = [row for row in comparison.rows if not row.is_published]
     columns = [
         Column(COSTS[name].title, [cost_cell(row, name) for row in ours])
         for name in known_costs(comparison)
     ]
-    if columns:
-        _show_tables("cost", [names[row.name] for row in ours], columns)
+    _show_tables("cost", _names(ours, labels), columns)
+
+
+def _show_values(comparison: Comparison, title: str, labels: str) -> None:
+    """Means and standard deviations, in one table where it has room and else in two."""
+    from segconf.comparison.tables import cell, is_best
+    from segconf.metrics.definitions import scaled
+
+    rows = comparison.rows
+    names, dim = _names(rows, labels), [row.is_published for row in rows]
+    spread = [row for row in rows if row.spread]
+
+    def columns(*, with_spread: bool) -> list[Column]:
+        found = []
+        for m in comparison.metrics:
+            cells = [cell(row, m, with_spread=with_spread) for row in rows]
+            best = [is_best(comparison, row, m) for row in rows]
+            marked = [f"[bold]{c}[/bold]" if b else c for c, b in zip(cells, best, strict=True)]
+            found.append(Column(_head(m), marked))
+        return found
+
+    wide = columns(with_spread=True)
+    in_one = not spread or _fitting(names, wide) == len(wide)
+    _show_tables(title, names, wide if in_one else columns(with_spread=False), dim=dim)
+    note = "; ± is the standard deviation over seeds" if spread and in_one else ""
+    results().print(f"Best of our rows in bold{note}.", style="dim", highlight=False)
+    if not in_one:
+        deviations = [
+            Column(_head(m), [scaled(row.spread[m], m) for row in spread])
+            for m in comparison.metrics
+        ]
+        _show_tables("standard deviation over seeds", _names(spread, labels), deviations)
+
+
+def _head(metric: str) -> str:
+    from segconf.metrics.definitions import heading
+
+    return heading(metric).replace(" ", "\n")
+
+
+def _names(rows: Sequence[Row], labels: str) -> list[str]:
+    return [_short_name(row.name, labels) for row in rows]
 
 
 def _common_labels(comparison: Comparison) -> str:
@@ -113,20 +139,9 @@ def _show_tables(
     """
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
-    from rich.text import Text
 
-    def width(texts: list[str]) -> int:
-        lines = [line for text in texts for line in Text.from_markup(text).plain.split("\n")]
-        return max(map(len, lines)) + PADDING
-
-    room = results().width - width(names) - 1
     while columns:
-        used, count = 0, 0
-        for column in columns:
-            used += width([column.heading, *column.cells])
-            if used > room and count > 0:
-                break
-            count += 1
+        count = _fitting(names, columns)
         shown, columns = columns[:count], columns[count:]
         table = Table(title=title, title_justify="left", box=SIMPLE_HEAD)
         table.add_column("", no_wrap=True)
@@ -137,3 +152,16 @@ def _show_tables(
             table.add_row(name, *(column.cells[number] for column in shown), style=style)
         results().print(table)
         title = ""
+
+
+def _fitting(names: list[str], columns: list[Column]) -> int:
+    """How many columns have room beside the names; one at least."""
+    from rich.text import Text
+
+    def width(texts: list[str]) -> int:
+        lines = [line for text in texts for line in Text.from_markup(text).plain.split("\n")]
+        return max(map(len, lines)) + PADDING
+
+    room = results().width - width(names) - 1
+    ends = accumulate(width([column.heading, *column.cells]) for column in columns)
+    return max(1, sum(end <= room for end in ends))

@@ -221,7 +221,7 @@ def _baseline(groups: Mapping[str, Sequence[Evaluated]], asked: str | None) -> s
 
 
 def _row(name: str, members: Sequence[Evaluated], baseline: Sequence[Evaluated]) -> Row:
-    columns = members[0].metrics
+    columns = [m for m in members[0].metrics if all(m in run.metrics for run in members)]
     values = {m: statistics.fmean(run.metrics[m] for run in members) for m in columns}
     spread = {}
     if len(members) > 1:

@@ -56,12 +56,14 @@ def cost_cell(row: Row, name: str) -> str:
     return f"{costs[name] * COSTS[name].factor:.{COSTS[name].digits}f}"
 
 
-def cell(row: Row, metric: str) -> str:
+def cell(row: Row, metric: str, *, with_spread: bool = True) -> str:
     """Mean and, over several seeds, standard deviation; empty where it was not published."""
     if metric not in row.values:
         return ""
     text = scaled(row.values[metric], metric)
-    return f"{text} ± {scaled(row.spread[metric], metric)}" if row.spread else text
+    if not (row.spread and with_spread):
+        return text
+    return f"{text} ± {scaled(row.spread[metric], metric)}"
 
 
 def is_best(comparison: Comparison, row: Row, metric: str) -> bool:
@@ -134,7 +136,8 @@ def as_latex(comparison: Comparison) -> str:
         cells = []
         for m in metrics:
             text = cell(row, m).replace("±", r"\pm")
-            cells.append(rf"$\mathbf{{{text}}}$" if is_best(comparison, row, m) else f"${text}$")
+            plain = f"${text}$" if text else ""
+            cells.append(rf"$\mathbf{{{text}}}$" if is_best(comparison, row, m) else plain)
         cells += [cost_cell(row, name) for name in costs]
         lines.append(rf"{row.name} & " + " & ".join(cells) + r" \\")
     return "\n".join([*lines, r"\end{tabular}"]) + "\n"

@@ -12,9 +12,11 @@ import torch
 from PIL import Image
 from typer.testing import CliRunner
 
-from segconf.checkpoints.weights import load_checkpoint
+from segconf.calibration.threshold import fit_threshold
+from segconf.checkpoints.weights import load_checkpoint, save_checkpoint, weights_hash
+from segconf.comparison.compare import compare
 from segconf.data.datasets.dataset import find_cases
-from segconf.errors import DataError, TrainingError
+from segconf.errors import CheckpointError, DataError, TrainingError
 from segconf.evaluation.evaluate import EvaluationOptions, evaluate
 from segconf.images.masks import read_mask
 from segconf.inference.model import load_model
@@ -52,7 +54,7 @@ def test_metrics_agree_with_the_slow_reference(run):
 
 
 def test_command_writes_the_report_and_prints_the_table(run):
-    result = CliRunner().invoke(app, ["evaluate", str(run), "--max-risk", "0.4"])
+    result = CliRunner().invoke(app, ["evaluate", str(run)])
     assert result.exit_code == 0, result.output
     folder = run / "evaluation/test"
     content = json.loads((folder / "metrics.json").read_text())
@@ -71,19 +73,64 @@ def test_command_writes_the_report_and_prints_the_table(run):
         assert (folder / name).stat().st_size > 5000
 
 
-def test_threshold_is_fitted_on_validation_images_and_stored(run):
-    evaluation = evaluate(run, EvaluationOptions("test", max_risk=0.2, device="cpu"))
-    on_validation = evaluate(run, EvaluationOptions("val", max_risk=0.2, device="cpu"))
-    assert evaluation.threshold == on_validation.threshold
-    assert 0 < evaluation.threshold.coverage < 1
-    stored = json.loads((run / "calibration.json").read_text())
-    assert stored["threshold"] == evaluation.threshold.threshold
-    assert load_model(run).calibration.threshold == stored["threshold"]
-    pooled = on_validation.report.pooled
-    assert evaluation.threshold.coverage == pooled.threshold_for_risk(0.2).coverage
+def test_what_a_stored_threshold_keeps_is_reported(run):
+    before = evaluate(run, EvaluationOptions("val", device="cpu"))
+    assert before.threshold is None
+    assert json.loads((before.folder / "metrics.json").read_text())["threshold"] is None
+    report = before.report
+    fitted = fit_threshold(report.pooled, report.summaries, 0.2)
+    (run / "calibration.json").write_text(json.dumps(fitted.as_json()))
+    assert load_model(run).calibration.threshold == fitted.threshold
+
+    on_validation = evaluate(run, EvaluationOptions("val", device="cpu")).threshold
+    assert 0 < on_validation.coverage < 1
+    assert on_validation.confidence == fitted.threshold
+    assert (on_validation.coverage, on_validation.risk) == (fitted.coverage, fitted.risk)
+    assert on_validation.coverage == report.pooled.threshold_for_risk(0.2).coverage
+
+    result = CliRunner().invoke(app, ["evaluate", str(run), "--device", "cpu"])
+    assert result.exit_code == 0, result.output
+    content = json.loads((run / "evaluation/test/metrics.json").read_text())["threshold"]
+    assert set(content) == {"max_risk", "confidence", "coverage", "risk"}
+    kept, wrong, pixels = 0, 0, 0
+    model = load_checkpoint(run).model
+    for case in find_cases(json.loads((run / "split.json").read_text())["dataset"]).test:
+        image = (np.array(Image.open(case.image_path)) / 255 - MEAN) / STD
+        with torch.no_grad():
+            logits = model(torch.from_numpy(image.transpose(2, 0, 1)[None]).float())[0]
+        confidence, prediction = logits.double().softmax(0).max(0)
+        above = confidence >= fitted.threshold
+        truth = torch.from_numpy(np.array(Image.open(case.mask_path)) // 255)
+        kept += int(above.sum())
+        wrong += int((prediction != truth)[above].sum())
+        pixels += above.numel()
+    assert content["max_risk"] == 0.2
+    assert content["coverage"] == pytest.approx(kept / pixels, abs=2e-3)
+    assert content["risk"] == pytest.approx(wrong / kept, abs=2e-3)
+    assert f"{content['risk']:.2%} of them wrong; the run promises at most 20.00%" in result.stdout
 
 
-def test_native_grid_judges_what_predict_saves(run, tmp_path):
+def test_the_run_stays_as_it_is_and_its_weights_are_named(run):
+    def files():
+        found = (path for path in run.rglob("*") if path.is_file())
+        return {path: path.read_bytes() for path in found if "evaluation" not in path.parts}
+
+    before = files()
+    evaluation = evaluate(run, EvaluationOptions("test", device="cpu"))
+    assert files() == before
+    named = json.loads((evaluation.folder / "metrics.json").read_text())["weights_sha256"]
+    assert named == weights_hash(run) == load_model(run).sha256()
+    assert (
+        compare([run]).rows[0].values["aurc"] == evaluation.report.metrics["all"]["strict"]["aurc"]
+    )
+    checkpoint = load_checkpoint(run)
+    other = {name: value + 1 for name, value in checkpoint.model.state_dict().items()}
+    save_checkpoint(run / "best.safetensors", other, checkpoint.config)
+    with pytest.raises(CheckpointError, match=f"segconf evaluate {run}"):
+        compare([run])
+
+
+def test_native_grid_evaluates_what_predict_saves(run, tmp_path):
     images = tmp_path / "big"
     write_folder(images, 3, size=(50, 70))
     write_folder(images / "val", 2, first=100, size=(40, 60))

@@ -78,3 +78,8 @@ def test_random_numbers_belong_to_seed_and_id():
     # 400 uniform numbers: mean 0.5 with a standard error of 0.0144.
     assert abs(sum(scores) / 400 - 0.5) < 4 * 0.0144
     assert 0 <= min(scores) < max(scores) < 1
+
+
+def test_an_image_that_is_surely_empty_has_the_score_of_its_confidence():
+    logits = np.stack([np.full((4, 4), 300.0), np.zeros((4, 4))]).astype(np.float32)
+    assert image_score("expected-dice", logits) == 1.0

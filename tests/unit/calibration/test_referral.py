@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 from sklearn.metrics import roc_auc_score
 
 from segconf.calibration.referral import aurc_interval, image_aurc, image_risk_curve, share_to_refer
@@ -89,3 +90,21 @@ def test_detection_of_the_obvious_and_of_the_reverse():
     assert reverse == {"auroc": 0.0, "detection_error": 0.5, "fpr95": 1.0}
     with pytest.raises(ValueError, match="0 strangers"):
         detection_metrics(np.ones(3), np.ones(0))
+
+
+def test_interval_is_that_of_the_draws_of_the_bootstrap():
+    score, risk = random_cases(11)
+    generator = torch.Generator().manual_seed(2)
+    picks = torch.randint(len(score), (50, len(score)), generator=generator).numpy()
+    slow = sorted(np.mean(reference.risk_curve(score[p].tolist(), risk[p].tolist())) for p in picks)
+    # 2.5% of 50 are reached with the second value, 97.5% with the 49th.
+    expected = slow[1], slow[48]
+    assert aurc_interval(score, risk, resamples=50, seed=2) == pytest.approx(expected)
+
+
+def test_many_images_need_no_square_matrix():
+    generator = np.random.default_rng(0)
+    score, risk = generator.random(60_000), generator.random(60_000)
+    ordered = risk[np.argsort(-score)]
+    expected = (np.cumsum(ordered) / np.arange(1, 60_001)).mean()
+    assert image_aurc(score, risk) == pytest.approx(expected)

@@ -1,12 +1,18 @@
 """Weights for use: everything needed comes back, anything else is refused."""
 
+import hashlib
 import json
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from segconf.checkpoints.weights import load_checkpoint, save_checkpoint
+from segconf.checkpoints.weights import (
+    load_checkpoint,
+    save_checkpoint,
+    store_temperature,
+    weights_hash,
+)
 from segconf.config.loading import load_config
 from segconf.errors import CheckpointError
 from segconf.models.unet import build_model
@@ -91,3 +97,46 @@ def test_a_file_of_another_program_or_version(tmp_path, config, metadata):
 def test_weights_are_plain_safetensors(tmp_path, config):
     save_checkpoint(tmp_path / "w.safetensors", {"a": torch.arange(3.0)}, config)
     assert load_file(tmp_path / "w.safetensors")["a"].tolist() == [0.0, 1.0, 2.0]
+
+
+def by_hand(file):
+    """SHA-256 of names, types, shapes and bytes, read by another reader of the format."""
+    content = file.read_bytes()
+    size = int.from_bytes(content[:8], "little")
+    header = json.loads(content[8 : 8 + size])
+    header.pop("__metadata__", None)
+    types = {"F32": "torch.float32", "F16": "torch.float16", "I64": "torch.int64"}
+    digest = hashlib.sha256()
+    for name, about in sorted(header.items()):
+        start, stop = about["data_offsets"]
+        digest.update(f"{name} {types[about['dtype']]} {about['shape']}\n".encode())
+        digest.update(content[8 + size + start : 8 + size + stop])
+    return digest.hexdigest()
+
+
+def test_the_hash_is_that_of_the_tensors_alone(tmp_path, config):
+    weights = build_model(config.model).state_dict()
+    best = tmp_path / "best.safetensors"
+    save_checkpoint(best, weights, config)
+    found = weights_hash(tmp_path)
+    assert found == by_hand(best)
+    assert weights_hash(best) == found
+    store_temperature(tmp_path, 2.5)
+    assert weights_hash(tmp_path) == found
+    name = next(iter(weights))
+    weights[name] = weights[name] + 1
+    save_checkpoint(best, weights, config)
+    assert weights_hash(tmp_path) != found
+    with pytest.raises(CheckpointError, match="no such file"):
+        weights_hash(tmp_path / "nowhere")
+
+
+def test_members_and_snapshots_belong_to_the_hash(tmp_path):
+    names = ("best.safetensors", "members/0/best.safetensors", "members/1/best.safetensors")
+    names += ("snapshots/epoch-0002.safetensors", "snapshots/epoch-0010.safetensors")
+    for number, name in enumerate(names):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        values = {"b": torch.full((2, 3), number).half(), "a": torch.tensor(number)}
+        save_file(values, tmp_path / name)
+    lines = "\n".join(by_hand(tmp_path / name) for name in sorted(names))
+    assert weights_hash(tmp_path) == hashlib.sha256(lines.encode()).hexdigest()

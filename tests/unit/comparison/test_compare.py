@@ -6,7 +6,10 @@ import json
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import save_file
+from typer.testing import CliRunner
 
+from segconf.checkpoints.weights import weights_hash
 from segconf.comparison.compare import PUBLISHED_METRICS, compare
 from segconf.comparison.tables import (
     as_csv,
@@ -21,6 +24,8 @@ from segconf.evaluation.evaluator import Evaluator, Tolerances
 from segconf.evaluation.report import build_report, load_curves, load_summaries, write_report
 from segconf.metrics.definitions import heading, scaled
 from segconf.runs.epochs import training_seconds
+from segconf_cli.display import results
+from segconf_cli.main import app
 
 
 def evaluated(folder, *, method, seed, noise, images=6, grid="8 x 8"):
@@ -220,3 +225,68 @@ def test_training_time_is_the_sum_of_the_epochs(tmp_path):
     (tmp_path / "timing.csv").write_text("something else\n1\n")
     with pytest.raises(CheckpointError, match="times of a training"):
         training_seconds(tmp_path)
+
+
+def put_weights(run, value):
+    """A weights file, and its hash in the evaluation."""
+    save_file({"weight": torch.full((3,), value)}, run / "best.safetensors")
+    with_costs(run, weights_sha256=weights_hash(run))
+
+
+def test_evaluations_of_other_weights_are_refused(runs):
+    folder, reports = runs
+    paths = [folder / name for name in reports]
+    for number, path in enumerate(paths):
+        put_weights(path, float(number))
+    assert len(compare(paths).rows) == 2
+    save_file({"weight": torch.full((3,), 7.0)}, paths[1] / "best.safetensors")
+    with pytest.raises(CheckpointError, match=rf"other weights.*segconf evaluate {paths[1]}$"):
+        compare(paths)
+    (paths[1] / "best.safetensors").unlink()  # nothing contradicts the evaluation
+    assert len(compare(paths).rows) == 2
+
+
+def test_an_evaluation_without_a_hash_is_refused_beside_weights(runs):
+    folder, _ = runs
+    save_file({"weight": torch.ones(2)}, folder / "ours" / "best.safetensors")
+    with pytest.raises(CheckpointError, match="segconf evaluate"):
+        compare([folder / "ours"])
+
+
+def shown(columns, *arguments):
+    """What `segconf compare` prints on a terminal of so many columns."""
+    results.cache_clear()  # a console keeps its width
+    result = CliRunner().invoke(app, ["compare", *arguments], env={"COLUMNS": str(columns)})
+    results.cache_clear()
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def test_tables_fit_a_terminal_of_80_columns(runs):
+    folder, _ = runs
+    with_costs(folder / "soft0", temperature=1.3, training_seconds=60.0)
+    with_costs(folder / "soft1", temperature=1.4, training_seconds=90.0)
+    for extra in ("aleatoric", "mcdropout"):
+        for seed in (0, 1):
+            evaluated(folder / f"{extra}{seed}", method=extra, seed=seed, noise=2.0)
+    runs_ = [str(path) for path in sorted(folder.iterdir())]
+    text = shown(80, *runs_, "--baseline", "consistency")
+    lines = text.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert "\u2026" not in text
+    comparison = compare([folder / name for name in sorted(p.name for p in folder.iterdir())])
+    for row in comparison.rows:
+        name = row.name.removesuffix(" (20 labels)")
+        cells = " ".join(line for line in lines if line.strip().startswith(name + " "))
+        for metric in PUBLISHED_METRICS:
+            assert f" {scaled(row.values[metric], metric)} " in cells
+            assert not row.spread or f" {scaled(row.spread[metric], metric)} " in cells
+    assert "standard deviation over seeds" in lines  # a table of its own: there is no room for it
+    first = next(line for line in lines if line.strip().startswith("consistency "))
+    assert lines.index(first) < min(n for n, line in enumerate(lines) if "softmax" in line)
+    assert "test images, 20 labels" in text
+    assert "minus consistency, 95% intervals over images" in text
+    wide = shown(200, *runs_, "--paper", "250")
+    assert "\u00b1" in wide
+    # Other numbers of labels: the names say which.
+    assert "consistency (250 labels, published)" in wide

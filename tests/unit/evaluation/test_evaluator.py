@@ -188,3 +188,20 @@ def test_coverage_interval_varies_with_the_images():
     # Fraction of sure images among 20 draws: standard deviation sqrt(0.25 / 20) = 0.11.
     assert low == pytest.approx(0.5 - 1.96 * 0.112, abs=0.06)
     assert high == pytest.approx(0.5 + 1.96 * 0.112, abs=0.06)
+
+
+def test_coverage_interval_is_that_of_the_draws_of_the_bootstrap():
+    generator = np.random.default_rng(4)
+    evaluator = Evaluator(2, Tolerances())
+    inside = []
+    for number in range(9):
+        probability = generator.choice([0.9, 0.6], size=(3, 4))
+        mask = (generator.random((3, 4)) < np.where(probability > 0.8, 1.0, 0.5)).astype(np.uint8)
+        evaluator.add_logits(f"case {number}", logits_of(probability), mask)
+        inside.append((probability > 0.8).mean())
+    found = fit_threshold(evaluator.pooled["all"], evaluator.summaries, 0.0, seed=6)
+    assert found.threshold == pytest.approx(0.9, abs=1e-6)
+    picks = torch.randint(9, (1000, 9), generator=torch.Generator().manual_seed(6)).numpy()
+    slow = sorted(np.array(inside)[picks].mean(axis=1))
+    # (1 - 0.95) / 2 is a little more than 0.025 in floating point: the 26th of 1000.
+    assert found.coverage_interval == pytest.approx((slow[25], slow[974]))

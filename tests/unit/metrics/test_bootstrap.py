@@ -5,7 +5,12 @@ import numpy as np
 import pytest
 import torch
 
-from segconf.metrics.bootstrap import bootstrap_differences, bootstrap_metrics
+from segconf.metrics.bootstrap import (
+    bootstrap_differences,
+    bootstrap_metrics,
+    draw_units,
+    percentile_interval,
+)
 from segconf.metrics.streaming import ConfidenceMetrics
 
 
@@ -128,3 +133,17 @@ def test_six_hundred_images_take_seconds():
     start = time.process_time()
     bootstrap_metrics(many, torch.Generator().manual_seed(0), resamples=1000)
     assert time.process_time() - start < 30
+
+
+def test_units_are_drawn_as_often_as_there_are():
+    weights = draw_units(7, torch.Generator().manual_seed(4), resamples=30)
+    expected = [np.bincount(picks, minlength=7) for picks in draws(7, 30, seed=4).numpy()]
+    np.testing.assert_array_equal(weights, expected)
+
+
+def test_interval_of_values_that_occurred():
+    values = np.append(np.random.default_rng(0).permutation(100).astype(float), [math.nan] * 5)
+    # Of the 100 defined ones, 5% are at most 4 and 95% at most 94.
+    assert percentile_interval(values, level=0.9) == (4, 94)
+    assert percentile_interval(np.array([1.0, math.inf]), level=0.9) == (1, math.inf)
+    assert all(math.isnan(bound) for bound in percentile_interval(np.full(3, math.nan)))

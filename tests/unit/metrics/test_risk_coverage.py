@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from segconf.metrics import ranking_histogram
 from segconf.metrics.overlap import class_iou, dice, iou
 from segconf.metrics.streaming import ConfidenceMetrics
 
@@ -116,3 +117,45 @@ def test_overlap_worked_by_hand():
         dice(prediction, mask[:1])
     with pytest.raises(ValueError, match="boolean"):
         dice(prediction.astype(float), mask)
+
+
+def test_selection_at_a_confidence_worked_by_hand():
+    # Confidence 0.9, 0.8 (one right, one wrong), 0.6.
+    probability = np.array([0.9, 0.8, 0.8, 0.6])
+    metrics = ConfidenceMetrics()
+    values = np.stack([1 - probability, probability])[None]
+    metrics.update_probabilities(values, np.array([[1, 1, 0, 1]]))
+    for confidence, coverage, risk in ((0.5, 1, 1 / 4), (0.7, 3 / 4, 1 / 3), (0.85, 1 / 4, 0)):
+        found = metrics.selection_at(confidence)
+        assert (found.coverage, found.risk) == (coverage, risk)
+        assert found.log_odds == pytest.approx(math.log(confidence / (1 - confidence)))
+    nothing = metrics.selection_at(0.95)
+    assert nothing.coverage == 0
+    assert math.isnan(nothing.risk)
+    assert metrics.selection_at(1.0).log_odds == math.inf
+    assert math.isnan(ConfidenceMetrics().selection_at(0.7).coverage)
+
+
+@pytest.mark.parametrize("classes", [2, 4])
+@pytest.mark.parametrize("kept", [0, 1 << 22])  # in bins, or every value
+def test_selection_at_a_fitted_threshold_is_what_was_fitted(classes, kept, monkeypatch):
+    monkeypatch.setattr(ranking_histogram, "EXACT_PIXELS", kept)
+    generator = torch.Generator().manual_seed(3)
+    logits = 2 * torch.randn(1, classes, 5000, generator=generator)
+    labels = torch.where(
+        torch.rand(1, 5000, generator=generator) < 0.7,
+        logits.argmax(1),
+        torch.randint(classes, (1, 5000), generator=generator),
+    )
+    metrics = ConfidenceMetrics(classes)
+    metrics.update(logits, labels)
+    for max_risk in (0.1, 0.14, 0.2):
+        fitted = metrics.threshold_for_risk(max_risk)
+        again = metrics.selection_at(fitted.confidence)
+        assert (again.coverage, again.risk) == (fitted.coverage, fitted.risk)
+    top = logits.double().softmax(1).amax(1)
+    chosen = top >= 0.8
+    found = metrics.selection_at(0.8)
+    assert found.coverage == pytest.approx(float(chosen.double().mean()), abs=1e-3)
+    wrong = (logits.argmax(1) != labels)[chosen]
+    assert found.risk == pytest.approx(float(wrong.double().mean()), abs=1e-3)
