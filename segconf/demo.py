@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from importlib.resources import as_file, files
 from pathlib import Path
 
+from segconf.calibration.calibrate import calibrate
 from segconf.comparison.compare import Comparison, compare
 from segconf.comparison.tables import write_comparison
 from segconf.config.loading import load_config
@@ -70,8 +71,16 @@ def run_demo(
     for method in ("softmax", "consistency"):
         runs[method] = out / "runs" / method
         _train(_of_method(config, method), data, runs[method], listener)
-        options = EvaluationOptions("test", max_risk=MAX_RISK, device=config.training.device)
-        evaluate(runs[method], options, on_progress=on_progress)
+        device = config.training.device
+        # Both methods as they were trained: a temperature would hide how they differ.
+        calibrate(
+            runs[method],
+            scaling="none",
+            max_risk=MAX_RISK,
+            device=device,
+            on_progress=on_progress,
+        )
+        evaluate(runs[method], EvaluationOptions("test", device=device), on_progress=on_progress)
     comparison = compare(list(runs.values()))
     write_comparison(comparison, out / "comparison")
     maps = out / "maps"

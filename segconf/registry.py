@@ -4,7 +4,7 @@ import importlib
 import pkgutil
 from functools import cached_property
 from importlib.metadata import EntryPoint, entry_points
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from segconf.errors import ConfigError
 
@@ -86,3 +86,11 @@ class Registry(Generic[T]):
     @cached_property
     def _entry_points(self) -> dict[str, EntryPoint]:
         return {entry.name: entry for entry in entry_points(group=self.group)}
+
+
+METHODS: Registry[Any] = Registry(
+    "method", package="segconf.methods", interface="method", group="segconf.methods"
+)
+DATASETS: Registry[Any] = Registry(
+    "data set", package="segconf.data.datasets", interface="dataset", group="segconf.datasets"
+)

@@ -22,7 +22,7 @@ SETTINGS = {
     "training.batch_labeled": 2,
     "training.batch_unlabeled": 2,
     "training.learning_rate": 0.03,
-    "training.average_decay": 0.9,
+    "training.ema_decay": 0.9,
     "training.device": "cpu",
 }
 

@@ -13,7 +13,7 @@ from segconf_cli.options import Device, ReportFolder, RunDataFolder, RunPath
 if TYPE_CHECKING:
     from segconf.evaluation.evaluate import Evaluation
     from segconf.evaluation.report import EvaluationReport
-    from segconf.ood.evaluation import StrangerReport
+    from segconf.ood.evaluation import OODReport
 
 STRATA = ("boundary", "foreground")
 LITTLE_COVERAGE = 0.5
@@ -32,18 +32,11 @@ def evaluate(
             rich_help_panel="What is measured",
         ),
     ] = False,
-    max_risk: Annotated[
-        float | None,
-        typer.Option(
-            help="Fit, on validation images, the confidence that keeps the risk below.",
-            rich_help_panel="What is measured",
-        ),
-    ] = None,
     ood: Annotated[
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="Images of another kind: can they be told?",
+            help="Out-of-distribution images: how well are they detected?",
             show_default="none",
             rich_help_panel="What is measured",
         ),
@@ -52,7 +45,7 @@ def evaluate(
 ) -> None:
     """Measure segmentation and confidence on every pixel of a split.
 
-    Example: segconf evaluate runs/isic-consistency-250-seed0 --max-risk 0.02
+    Example: segconf evaluate runs/isic-consistency-250-seed0
     """
     from segconf.errors import ConfigError
     from segconf.evaluation.evaluate import EvaluationOptions
@@ -60,44 +53,26 @@ def evaluate(
 
     if split not in {"test", "val"}:
         raise ConfigError(f"--split {split}: expected test or val.")
-    if max_risk is not None and not 0 < max_risk < 1:
-        raise ConfigError(f"--max-risk {max_risk}: expected a number between 0 and 1.")
-    options = EvaluationOptions(
-        "test" if split == "test" else "val", data, native, max_risk, device
-    )
+    options = EvaluationOptions("test" if split == "test" else "val", data, native, device=device)
     with counting() as progress:
         evaluation = judge(run, options, out=out, on_progress=progress)
     if evaluation is None:
         return
     _show(evaluation)
     if ood is not None:
-        from segconf.ood.evaluation import evaluate_strangers
+        from segconf.ood.evaluation import evaluate_ood
 
         with counting() as progress:
-            report = evaluate_strangers(run, ood, evaluation.folder, options, on_progress=progress)
-        _show_strangers(report, evaluation.folder)
+            report = evaluate_ood(run, ood, evaluation.folder, options, on_progress=progress)
+        _show_ood(report, evaluation.folder)
 
 
 def _show(evaluation: Evaluation) -> None:
     show_report(evaluation.report)
-    if evaluation.threshold is not None:
-        found = evaluation.threshold
-        low, high = found.coverage_interval
-        results().print(
-            f"Confidence from {found.threshold:.4f}: {found.coverage:.1%} of the validation pixels "
-            f"(95% interval {low:.1%} to {high:.1%}), {found.risk:.2%} of them wrong.",
-            highlight=False,
-        )
-        if found.coverage < LITTLE_COVERAGE:
-            messages().print(
-                "note: most pixels lie below this confidence, so overlays will be shaded almost "
-                "everywhere. A larger --max-risk marks only the worst.",
-                highlight=False,
-            )
     messages().print(f"Report: {evaluation.folder}", highlight=False, markup=False)
 
 
-def _show_strangers(report: StrangerReport, folder: Path) -> None:
+def _show_ood(report: OODReport, folder: Path) -> None:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
@@ -108,7 +83,9 @@ def _show_strangers(report: StrangerReport, folder: Path) -> None:
         table.add_row(
             name, *(f"{values[key]:.3f}" for key in ("auroc", "detection_error", "fpr95"))
         )
-    results().print(f"{report.strangers} strangers among {report.own} own images:", highlight=False)
+    results().print(
+        f"{report.others} out-of-distribution images and {report.own} own images:", highlight=False
+    )
     results().print(table)
     if report.flagged is not None and report.false_alarm_rate is not None:
         own, strangers = report.flagged

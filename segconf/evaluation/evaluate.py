@@ -1,6 +1,5 @@
 """Judge a run on the validation or test images of its data set."""
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,17 +10,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from segconf.calibration.stored import FILE_NAME as CALIBRATION
-from segconf.calibration.threshold import Threshold, fit_threshold
 from segconf.data.cache import Progress
 from segconf.data.cases import Case
 from segconf.devices import resolve_device
 from segconf.evaluation.evaluator import CHALLENGE_LIMIT, Judge, Tolerances
 from segconf.evaluation.report import EvaluationReport, build_report, write_report
-from segconf.files import write_text
 from segconf.images.masks import read_mask
 from segconf.inference.model import Model, native_logits
-from segconf.processes import Ranks, joined
+from segconf.processes import ProcessGroup, joined
 from segconf.runs.epochs import training_seconds
 from segconf.runs.run_cases import BATCH, GridCases, masked_cases
 from segconf.runs.run_folder import RunFolder
@@ -36,18 +32,16 @@ class EvaluationOptions:
     split: Literal["test", "val"] = "test"
     data: Path | None = None
     native: bool = False
-    max_risk: float | None = None
     device: str = "auto"
     tolerances: Tolerances = field(default_factory=Tolerances)
 
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """The report, where it was written, and the threshold if one was asked for."""
+    """The report, and where it was written."""
 
     folder: Path
     report: EvaluationReport
-    threshold: Threshold | None
 
 
 def evaluate(
@@ -66,28 +60,21 @@ def evaluate(
         on_progress: called with what is done, how many images are, and how many there are.
 
     Returns:
-        The evaluation; None on all ranks but the first.
+        The evaluation; None on all group but the first.
     """
     device = resolve_device(options.device)
     run = RunFolder(run_path)
     run.data()  # says so if this is no run folder, before anything slow begins
-    with joined(device) as ranks:
+    with joined(device) as group:
         model = Model(run_path, device=device, batch_size=BATCH)
-        source = _Source(run, model, options, ranks, on_progress)
+        source = _Source(run, model, options, group, on_progress)
         judge = source.judge(options.split)
-        validation = judge
-        if options.max_risk is not None and options.split != "val":
-            validation = source.judge("val")
-        if not ranks.is_first:
+        if not group.is_first:
             return None
         report = build_report(judge, _about(run, model, options))
         folder = out or run.path / "evaluation" / options.split
         write_report(report, folder)
-        threshold = None
-        if options.max_risk is not None:
-            threshold = fit_threshold(validation, options.max_risk)
-            write_text(run.path / CALIBRATION, json.dumps(threshold.as_json(), indent=1))
-        return Evaluation(folder, report, threshold)
+        return Evaluation(folder, report)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,26 +84,26 @@ class _Source:
     run: RunFolder
     model: Model
     options: EvaluationOptions
-    ranks: Ranks
+    group: ProcessGroup
     on_progress: Progress | None
 
     def judge(self, split: str) -> Judge:
-        """Judge the images of a split; the ranks share them, every rank gets the whole result."""
+        """Judge the images of a split; the group share them, every rank gets the whole result."""
         cases, root = masked_cases(self.run, split, self.options.data)
-        own = cases[self.ranks.rank :: self.ranks.world]
+        own = cases[self.group.rank :: self.group.world]
         judge = Judge(self.model.config.model.classes, self.options.tolerances)
         small = GridCases(own, root, self.model.config, split, self.on_progress)
         pairs = self._native_pairs(own) if self.options.native else self._grid_pairs(small)
         for number, (case, (logits, mask)) in enumerate(zip(own, pairs, strict=True), start=1):
             judge.add_logits(case.id, logits, mask)
-            if self.on_progress is not None and self.ranks.is_first:
+            if self.on_progress is not None and self.group.is_first:
                 self.on_progress(f"{split} images", number, len(own))
         return self._merged(judge, [case.id for case in cases])
 
     def _merged(self, judge: Judge, order: Sequence[str]) -> Judge:
         for pooled in judge.pooled.values():
-            self.ranks.merge(pooled)
-        parts = self.ranks.collect(list(zip(judge.rows, judge.summaries, strict=True)))
+            self.group.merge(pooled)
+        parts = self.group.collect(list(zip(judge.rows, judge.summaries, strict=True)))
         by_case = {row.case: (row, summary) for part in parts for row, summary in part}
         judge.rows = [by_case[case][0] for case in order]
         judge.summaries = [by_case[case][1] for case in order]
@@ -161,8 +148,8 @@ def _about(run: RunFolder, model: Model, options: EvaluationOptions) -> dict[str
         "grid": "native" if options.native else f"{height} x {width}",
         "temperature": model.temperature,
         "training_seconds": training_seconds(run.path),
-        "inference_passes": model.passes.count,
-        "inference_seconds_per_image": model.run.seconds_per_image,
+        "inference_passes": model.predictor.count,
+        "inference_seconds_per_image": model.batches.seconds_per_image,
         "protocol": "strict",
         "boundary_band_pixels": options.tolerances.boundary,
         "surface_tolerance_pixels": options.tolerances.surface,

@@ -1,4 +1,4 @@
-"""Which images are predicted, what their results are called, and whose share they are."""
+"""Which images are predicted, what their results are called, and which shard they belong to."""
 
 import os
 from collections import Counter
@@ -32,24 +32,24 @@ class Sources:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """Share `index` (from 0) of `count`."""
+class Shard:
+    """Part `index` (from 0) of `count` of a job."""
 
     index: int = 0
     count: int = 1
 
     @classmethod
-    def parse(cls, text: str) -> "Part":
+    def parse(cls, text: str) -> "Shard":
         """From `I/N`, counted from 1."""
         index, slash, count = text.partition("/")
         if not (slash and index.isdecimal() and count.isdecimal()):
-            raise ConfigError(f"--part {text}: expected I/N, such as 1/4.")
+            raise ConfigError(f"shard {text}: expected I/N, such as 1/4.")
         if not 1 <= int(index) <= int(count):
-            raise ConfigError(f"--part {text}: I counts from 1 to N.")
+            raise ConfigError(f"shard {text}: I counts from 1 to N.")
         return cls(int(index) - 1, int(count))
 
     def own(self, items: Sequence[Source]) -> Sequence[Source]:
-        """The items of this share."""
+        """The items of this shard."""
         return items[self.index :: self.count]
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from segconf.calibration.stored import DEFAULT_ORDER
 from segconf.conventions import FULL_SCALE
 from segconf.errors import DataError
 from segconf.files import write_text
@@ -18,9 +19,6 @@ from segconf.overlays.layers import Scale
 from segconf.results.rows import CaseRow, read_row
 
 VOLUME_SUFFIX = ".nii.gz"
-
-
-DEFAULT_ORDER = "expected_dice"
 
 
 @dataclass(frozen=True, slots=True)

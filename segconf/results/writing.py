@@ -1,4 +1,4 @@
-"""The results of one image on disk, each file complete or absent, the row last."""
+"""Maps and row of one case on disk, each file complete or absent."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,21 +12,13 @@ from segconf.files import replacing, write_text
 from segconf.images.png import write_png
 from segconf.images.types import Image
 from segconf.images.writing import write_confidence, write_mask, write_volume_channels
-from segconf.overlays.layers import Scale
-from segconf.overlays.overlay import Style
 from segconf.results.maps import Maps
 from segconf.results.prediction_folder import VOLUME_SUFFIX, PredictionFolder
 from segconf.results.rows import CaseRow
-from segconf.review.pictures import write_overlay, write_page_files
-
-_VOLUME_AXES = 4
 
 
-def write_results(
-    folder: PredictionFolder, row: CaseRow, image: Image, maps: Maps, *, scale: Scale, style: Style
-) -> None:
-    """Write everything that a predicted case has."""
-    prepare_folders(folder, row)
+def write_maps(folder: PredictionFolder, row: CaseRow, image: Image, maps: Maps) -> None:
+    """Write mask, confidence and, where they were kept, probabilities of a case."""
     if row.is_volume:
         _write_volume(folder, row, image, maps)
     else:
@@ -34,10 +26,10 @@ def write_results(
         write_png(folder.confidence(row.case, volume=False), maps.levels[0])
     if maps.probabilities is not None:
         _write_probabilities(folder, row, image, maps.probabilities)
-    pixels = image.pixels[:, row.slice] if image.pixels.ndim == _VOLUME_AXES else image.pixels
-    mask, levels = maps.mask[row.slice], maps.levels[row.slice]
-    write_overlay(folder.overlay(row.case), pixels, mask, levels, style=style, scale=scale)
-    write_page_files(folder, row.case, pixels, (mask, levels), scale)
+
+
+def write_row(folder: PredictionFolder, row: CaseRow) -> None:
+    """Write the row of a case; last of all its files, because a case that has it is complete."""
     write_text(folder.row(row.case), row.to_json())
 
 
@@ -46,7 +38,7 @@ def write_failure(folder: PredictionFolder, row: CaseRow) -> None:
     prepare_folders(folder, row)
     for path in folder.outputs(row.case, volume=row.is_volume):
         path.unlink(missing_ok=True)
-    write_text(folder.row(row.case), row.to_json())
+    write_row(folder, row)
 
 
 def prepare_folders(folder: PredictionFolder, row: CaseRow) -> None:
@@ -57,7 +49,7 @@ def prepare_folders(folder: PredictionFolder, row: CaseRow) -> None:
     except OSError as error:
         raise DataError(
             f"{error.filename}: cannot be made ({error.strerror}). "
-            "Choose a folder with --out that you may write to."
+            "Choose a folder that you may write to."
         ) from error
 
 

@@ -86,7 +86,7 @@ def test_validation_features_belong_to_the_saved_weights(folder_dataset, tmp_pat
     for decay in (0.0, 0.9):
         run = tmp_path / f"run{decay}"
         train_seeing(
-            folder_dataset, run, training__average_decay=decay, training__features="online"
+            folder_dataset, run, training__ema_decay=decay, training__features="online"
         )
         stored = load_file(run / FEATURES)
         paths = sorted((folder_dataset / "val/images").iterdir())

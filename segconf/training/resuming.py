@@ -1,8 +1,8 @@
 """Whether a run can be continued: same configuration, same data."""
 
-from segconf.checkpoints.snapshots import snapshot_epochs
 from segconf.config.schema import ExperimentConfig
 from segconf.errors import TrainingError
+from segconf.methods.method import method_of
 from segconf.runs.run_data import RunData
 from segconf.runs.run_folder import RunFolder
 
@@ -24,10 +24,10 @@ def check_same_run(run: RunFolder, config: ExperimentConfig, data: RunData) -> N
         differences.append(
             f"training.epochs was {before['training.epochs']}, now {now['training.epochs']}"
         )
-    taken = [
-        epoch for epoch in snapshot_epochs(config.training) if epoch <= run.config().training.epochs
-    ]
-    if tuple(taken) != snapshot_epochs(run.config().training):
+    earlier = run.config().training
+    planned = method_of(config).snapshot_epochs(config.training)
+    taken = tuple(epoch for epoch in planned if epoch <= earlier.epochs)
+    if taken != method_of(run.config()).snapshot_epochs(earlier):
         differences.append(
             "training.epochs decides when snapshots are taken, and they have been taken already"
         )
@@ -48,7 +48,7 @@ def check_same_run(run: RunFolder, config: ExperimentConfig, data: RunData) -> N
                 [
                     f"{run.path}: cannot be continued, because it would not be the same run:",
                     *(f"  {difference}" for difference in differences),
-                    "Start a new run with --out, or give the settings and the data it began with.",
+                    "Start a new run, or give the settings and the data it began with.",
                 ]
             )
         )
