@@ -27,6 +27,7 @@ from segconf.data.cases import Case
 from segconf.devices import resolve_device
 from segconf.errors import ConfigError
 from segconf.inference.model import Model
+from segconf.metrics.image_summary import ImageSummary
 from segconf.metrics.overlap import dice
 from segconf.metrics.streaming import ConfidenceMetrics
 from segconf.results.maps import Maps
@@ -161,7 +162,7 @@ class _Measured:
 
     before: ConfidenceMetrics
     pooled: ConfidenceMetrics
-    summaries: list[object]
+    summaries: list[ImageSummary]
     rows: list[CaseRow]
     dice: np.ndarray[tuple[int], np.dtype[np.float64]]
 
@@ -175,7 +176,9 @@ def _measure(
 ) -> _Measured:
     before = ConfidenceMetrics(num_classes=classes)
     pooled = ConfidenceMetrics(num_classes=classes)
-    summaries, rows, reached = [], [], []
+    summaries: list[ImageSummary] = []
+    rows: list[CaseRow] = []
+    reached: list[float] = []
     for logits, masks in batches:
         before.update(logits, masks)
         for one, mask in zip(logits / temperature, masks.numpy(), strict=True):

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from segconf.calibration.stored import Calibration, read_calibration
 from segconf.checkpoints.weights import load_checkpoint, weights_hash
+from segconf.confidence import FloatArray
 from segconf.conventions import FULL_SCALE
 from segconf.data.preprocessing import Preprocessing
 from segconf.data.transforms import normalize
@@ -27,7 +28,7 @@ from segconf.models.encoders import encoder_normalization
 from segconf.ood.detector import OODDetector, load_detector
 from segconf.ood.features import FeatureExtractor, pooled_features
 from segconf.overlays.layers import Scale
-from segconf.results.maps import Band, FloatArray, Maps, with_slices
+from segconf.results.maps import Band, Maps, with_slices
 
 _ACCELERATOR_BATCH = 16
 _VOLUME_AXES = 4

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import numpy as np
 
+from segconf.confidence import FloatArray
 from segconf.images.png import write_png
 from segconf.images.types import ByteArray, Image, case_name
 from segconf.images.writing import write_confidence, write_mask
 from segconf.overlays.layers import Scale
 from segconf.overlays.overlay import Style, overlay
-from segconf.results.maps import FloatArray
 
 _VOLUME_AXES = 4
 

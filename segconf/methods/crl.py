@@ -1,6 +1,7 @@
 """Correctness ranking loss (Moon et al. 2020) on the labeled pixels."""
 
 from collections.abc import Mapping
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -15,7 +16,7 @@ class CorrectnessRanking(Method):
 
     name = "crl"
     uses_history = True
-    terms = ("segmentation", "correctness")
+    terms: ClassVar[tuple[str, ...]] = ("segmentation", "correctness")
 
     def weights(self, loss: LossConfig) -> Mapping[str, float]:
         """The ranking term beside the cross-entropy."""

@@ -109,11 +109,11 @@ def evaluate_ood(
     run = RunFolder(run_path)
     model = Model(run_path, device=resolve_device(options.device))
     cases, _ = masked_cases(run, options.split, options.data)
-    others = [source.path for source in find_images([folder]).items]
+    paths = [source.path for source in find_images([folder]).items]
     # Both as `predict` reads them. The cache of a training decodes JPEGs at a reduced size, and a
     # score that sees fine structure would tell the two ways of reading apart.
     own = _scores_of(model, [case.image_path for case in cases], options.split, on_progress)
-    others = _scores_of(model, others, "others", on_progress)
+    others = _scores_of(model, paths, "out-of-distribution images", on_progress)
     metrics = {name: detection_metrics(own[name], others[name]) for name in own}
     known = model.detector
     flagged = None
