@@ -21,8 +21,8 @@ from segconf.data.cases import Case, raise_problems
 from segconf.data.preprocessing import Grid
 from segconf.errors import DataError
 from segconf.files import replacing
+from segconf.images.io import read_header, read_image
 from segconf.images.masks import read_mask
-from segconf.images.reading import read_header, read_image
 
 FORMAT = 1
 """Part of every fingerprint: raise it when the same files would give other pixels."""

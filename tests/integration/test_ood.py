@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 from segconf.config.loading import load_config
 from segconf.data.cases import Case
-from segconf.images.reading import read_image
+from segconf.images.io import read_image
 from segconf.inference.model import load_model
 from segconf.models.encoders import encoder_normalization
 from segconf.models.unet import build_model

@@ -1,4 +1,4 @@
-"""NIfTI files read with nibabel: slices and volumes, their intensities and their geometry.
+"""NIfTI files, read and written with nibabel: slices and volumes with their geometry.
 
 Voxel (i, j, k) of channel c is pixel ``[c, k, j, i]``: the first voxel axis runs along columns, the
 second along rows, the third along slices. Nothing is flipped, so that reading and writing are
@@ -19,25 +19,129 @@ from nibabel.filebasedimages import ImageFileError
 from nibabel.spatialimages import HeaderDataError
 from numpy.typing import NDArray
 
+from segconf.conventions import FULL_SCALE
 from segconf.errors import DataError
+from segconf.images.image_format import ImageFormat, register
 from segconf.images.resizing import resize_pixels
 from segconf.images.types import (
-    ByteArray,
     Header,
     Image,
+    ReadOptions,
     Size,
+    Window,
     check_ceiling,
     describe_os_error,
     reason,
 )
-
-Window = tuple[float, float]
+from segconf.images.volumes import (
+    affine_of,
+    percentile_window,
+    spacing_of,
+    to_bytes,
+    with_channels,
+)
 
 _BROKEN = (
     *(OSError, EOFError, ValueError, TypeError, LookupError, ArithmeticError, MemoryError),
     *(AttributeError, zlib.error, ImageFileError, HeaderDataError),
 )
-_PERCENTILES = (0.5, 99.5)
+_PICTURE_AXES = 2
+
+_NIFTI_1: Any = nibabel.Nifti1Image
+_NIFTI_2: Any = nibabel.Nifti2Image
+
+
+@register
+class Nifti(ImageFormat):
+    """Slices and volumes (2, 3 or 4 axes, channels last), NIfTI-1 and NIfTI-2."""
+
+    name = "nifti"
+    suffixes = frozenset({".nii", ".nii.gz"})
+    map_suffix = ".nii.gz"
+    has_slices = True
+    stores_probabilities = True
+
+    def read_header(self, path: Path) -> Header:
+        """Size, slices and channels, without reading voxels."""
+        with open_volume(path) as volume:
+            return Header(size=volume.size, slices=volume.slices, channels=volume.shape[3])
+
+    def read_image(self, path: Path, options: ReadOptions) -> Image:
+        """Intensities of the window as 0..255; by default of the percentiles 0.5 and 99.5."""
+        slice_index, size = options.slice_index, options.size
+        with open_volume(path) as volume:
+            check_ceiling(path, volume.size, volume.slices, options.max_pixels)
+            voxels = volume.read(slice_index)  # (C, D, H, W)
+            if volume.is_colour and options.window is None:
+                pixels = voxels.astype(np.uint8)
+            elif options.window is not None:
+                pixels = to_bytes(voxels, [options.window] * len(voxels))
+            else:
+                pixels = to_bytes(voxels, _windows(volume, slice_index, voxels))
+            pixels = with_channels(path, pixels, options.channels, is_colour=volume.is_colour)
+            header = volume.file.header.copy()
+            affine = affine_of(volume.file.affine, volume.size, slice_index=slice_index, size=size)
+            if size is not None:
+                pixels = resize_pixels(pixels, size)
+        if pixels.shape[1] == 1:
+            pixels = pixels[:, 0]  # (C, H, W)
+        return Image(
+            pixels=np.ascontiguousarray(pixels),
+            path=path,
+            affine=affine,
+            spacing=spacing_of(affine, pixels.ndim - 1),
+            header=header,
+        )
+
+    def read_labels(self, path: Path, slice_index: int | None) -> NDArray[Any]:
+        """Stored values of one channel."""
+        with open_volume(path) as volume:
+            if volume.shape[3] != 1:
+                raise DataError(
+                    f"{path}: the mask has {volume.shape[3]} channels. "
+                    "Save one channel with the class index of every voxel."
+                )
+            labels = volume.read(slice_index)[0]  # (D, H, W)
+        single: NDArray[Any] = labels[0]
+        return single if len(labels) == 1 else labels
+
+    def read_confidence(self, path: Path) -> NDArray[np.float32]:
+        """One channel of values 0..1."""
+        with open_volume(path) as volume:
+            values = volume.read(None)  # (C, D, H, W)
+        if len(values) != 1 or not ((values >= 0) & (values <= 1)).all():
+            raise DataError(
+                f"{path}: {len(values)} channels between {values.min():g} and {values.max():g}. "
+                "A confidence map has one channel between 0 and 1."
+            )
+        confidence = values[0].astype(np.float32)  # (D, H, W)
+        return np.ascontiguousarray(confidence[0] if len(confidence) == 1 else confidence)
+
+    def confidence_bits(self, path: Path) -> int:  # noqa: ARG002 - the same for every file
+        """0: values are floating point."""
+        return 0
+
+    def read_probabilities(self, path: Path) -> NDArray[np.float32]:
+        """The classes are the channels."""
+        with open_volume(path) as volume:
+            values = volume.read(None).astype(np.float32)  # (K, D, H, W)
+        return np.ascontiguousarray(values[:, 0] if values.shape[1] == 1 else values)
+
+    def write_labels(self, path: Path, labels: NDArray[np.uint8], like: Image | None) -> None:
+        """Write uint8 voxels."""
+        nibabel.save(_on_grid(labels, like), path)
+
+    def write_confidence(self, path: Path, confidence: NDArray[Any], like: Image | None) -> None:
+        """Write float32 voxels; levels are divided by 65535."""
+        if confidence.dtype == np.uint16:
+            confidence = confidence / np.float32(FULL_SCALE)
+        nibabel.save(_on_grid(confidence.astype(np.float32), like), path)
+
+    def write_probabilities(
+        self, path: Path, probabilities: NDArray[np.float32], like: Image | None
+    ) -> None:
+        """Write four axes, the classes last."""
+        nibabel.save(_on_grid(probabilities, like), path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,54 +228,10 @@ def _shape(path: Path, file: Any) -> tuple[int, int, int, int]:
     return columns, rows, slices, 3 if names else channels
 
 
-def volume_header(path: Path) -> Header:
-    """Size, slices and channels, without reading voxels."""
-    with open_volume(path) as volume:
-        return Header(size=volume.size, slices=volume.slices, channels=volume.shape[3])
-
-
-def read_volume(
-    path: Path,
-    *,
-    channels: int,
-    size: Size | None,
-    slice_index: int | None,
-    max_pixels: int,
-    window: Window | None,
-) -> Image:
-    """Read a slice or a volume as 8-bit pixels; see `segconf.images.reading.read_image` for the rules."""
-    with open_volume(path) as volume:
-        check_ceiling(path, volume.size, volume.slices, max_pixels)
-        voxels = volume.read(slice_index)  # (C, D, H, W)
-        if volume.is_colour and window is None:
-            pixels = voxels.astype(np.uint8)
-        else:
-            windows = [window] * len(voxels) if window else _windows(volume, slice_index, voxels)
-            pixels = _to_bytes(voxels, windows)
-        pixels = _with_channels(volume, pixels, channels)
-        affine = volume.file.affine
-        header = volume.file.header.copy()
-        if slice_index is not None:
-            affine = affine @ _voxel_map(offset=(0, 0, slice_index))
-        if size is not None:
-            affine = affine @ _resize_map(volume.size, size)
-            pixels = resize_pixels(pixels, size)
-        steps = np.linalg.norm(affine[:3, :3], axis=0)  # columns, rows, slices
-    if pixels.shape[1] == 1:
-        pixels = pixels[:, 0]  # (C, H, W)
-    return Image(
-        pixels=np.ascontiguousarray(pixels),
-        path=path,
-        affine=affine,
-        spacing=tuple(float(step) for step in steps[pixels.ndim - 2 :: -1]),
-        header=header,
-    )
-
-
 def _windows(volume: Volume, slice_index: int | None, voxels: NDArray[Any]) -> list[Window]:
     """One window per channel, from the whole volume also when one slice of it is read."""
     if slice_index is None or volume.slices == 1:
-        return [_percentile_window(channel) for channel in voxels]
+        return [percentile_window(channel) for channel in voxels]
     stat = volume.path.stat()
     return list(_volume_windows(volume.path, stat.st_mtime_ns, stat.st_size))
 
@@ -180,57 +240,25 @@ def _windows(volume: Volume, slice_index: int | None, voxels: NDArray[Any]) -> l
 def _volume_windows(path: Path, _modified: int, _length: int) -> tuple[Window, ...]:
     """Windows of a file, remembered so that its slices do not each read the whole volume."""
     with open_volume(path) as volume:
-        return tuple(_percentile_window(channel) for channel in volume.read(None))
+        return tuple(percentile_window(channel) for channel in volume.read(None))
 
 
-def _percentile_window(values: NDArray[Any]) -> Window:
-    """0.5 and 99.5 percentiles of the finite values; their extremes where these coincide."""
-    finite = values[np.isfinite(values)]
-    if finite.size == 0:
-        return 0.0, 0.0
-    low, high = (float(value) for value in np.percentile(finite, _PERCENTILES))
-    return (low, high) if low < high else (float(finite.min()), float(finite.max()))
+def _on_grid(values: NDArray[Any], like: Image | None) -> Any:
+    """File of (H, W), (D, H, W) or (K, D, H, W) on the grid of `like`.
 
-
-def _to_bytes(voxels: NDArray[Any], windows: list[Window]) -> ByteArray:
-    """Map low..high to 0..255, rounded and clipped; nan is low; an empty window gives zeros."""
-    pixels = np.zeros(voxels.shape, np.uint8)
-    for channel, (low, high) in enumerate(windows):
-        if low == high:
-            continue
-        for plane, values in zip(pixels[channel], voxels[channel], strict=True):
-            levels = (values.astype(np.float64) - low) / (high - low) * 255
-            plane[:] = np.rint(np.nan_to_num(levels.clip(0, 255)))
-    return pixels
-
-
-def _with_channels(volume: Volume, pixels: ByteArray, channels: int) -> ByteArray:
-    """Grey is repeated, colour becomes ITU-R 601 luma; any other difference is an error."""
-    found = len(pixels)
-    if found == channels:
-        return pixels
-    if (found, channels) == (1, 3):
-        return pixels.repeat(3, axis=0)
-    if volume.is_colour and channels == 1:
-        weights = np.array([299, 587, 114], np.uint32).reshape(3, 1, 1, 1)
-        luma = ((pixels * weights).sum(axis=0, keepdims=True) + 500) // 1000
-        return np.asarray(luma, np.uint8)
-    raise DataError(
-        f"{volume.path}: {channels} channels were asked for, the file has {found}. "
-        f"Set model.channels to {found}, or give files with as many channels."
-    )
-
-
-def _voxel_map(
-    *, scale: tuple[float, ...] = (1, 1, 1), offset: tuple[float, ...] = (0, 0, 0)
-) -> NDArray[np.float64]:
-    """(4, 4) map from new to old voxel indices (column, row, slice)."""
-    matrix = np.diag([*scale, 1.0])
-    matrix[:3, 3] = offset
-    return matrix
-
-
-def _resize_map(old: Size, new: Size) -> NDArray[np.float64]:
-    """Voxel indices of a resized slice in the old one: outer edges stay where they are."""
-    rows, columns = (before / after for before, after in zip(old, new, strict=True))
-    return _voxel_map(scale=(columns, rows, 1), offset=((columns - 1) / 2, (rows - 1) / 2, 0))
+    Without the geometry of an image, voxels have 1 mm and lie at the origin.
+    """
+    voxels = values.T  # columns, rows, slices, classes
+    if like is None or like.affine is None:
+        return _NIFTI_1(voxels, np.eye(4))
+    if not isinstance(like.header, nibabel.Nifti1Header):  # an image of another format
+        return _NIFTI_1(voxels, like.affine)
+    header: Any = like.header.copy()  # type: ignore[no-untyped-call]
+    if voxels.ndim == _PICTURE_AXES < len(header.get_data_shape()):
+        voxels = voxels[..., None]
+    header.extensions.clear()  # may describe the patient, and does not describe this map
+    header.set_intent("none")
+    header["cal_min"] = header["cal_max"] = 0
+    header.set_data_dtype(values.dtype)
+    kind = _NIFTI_2 if isinstance(header, nibabel.Nifti2Header) else _NIFTI_1
+    return kind(voxels, like.affine, header)
