@@ -28,7 +28,7 @@ from segconf.data.preprocessing import Preprocessing
 from segconf.data.splits import split_cases
 from segconf.data.training_set import Normalization, TrainingDataset, prepare_training
 from segconf.data.transforms import augment, normalize, training_transform
-from segconf.images.reading import read_image
+from segconf.images.io import read_image
 
 SIZE = (192, 256)
 NORMALIZATION = Normalization((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))

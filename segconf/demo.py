@@ -13,9 +13,8 @@ from segconf.config.schema import ExperimentConfig
 from segconf.data.cache import Progress
 from segconf.data.datasets.dataset import find_cases
 from segconf.evaluation.evaluate import EvaluationOptions, evaluate
+from segconf.images.io import read_confidence, read_image
 from segconf.images.masks import read_mask
-from segconf.images.reading import read_image
-from segconf.images.writing import read_confidence
 from segconf.inference.model import load_model
 from segconf.inference.predict import predict
 from segconf.inference.sources import find_images

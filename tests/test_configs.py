@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from segconf.config.loading import load_config, save_config
-from segconf.registry import METHODS
 from segconf.config.protocol import load_protocol
 from segconf.config.schema import ExperimentConfig
 from segconf.errors import ConfigError
+from segconf.registry import METHODS
 
 CONFIGS = sorted((Path(__file__).parents[1] / "configs").glob("*.yaml"))
 PROTOCOLS = sorted((Path(__file__).parents[1] / "configs/protocols").glob("*.yaml"))

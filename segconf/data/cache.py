@@ -22,8 +22,8 @@ from segconf.data.preprocessing import Preprocessing
 from segconf.devices import usable_processors
 from segconf.errors import DataError
 from segconf.files import replacing
+from segconf.images.io import read_header
 from segconf.images.masks import read_mask
-from segconf.images.reading import read_header
 
 FORMAT = 1
 """Part of every fingerprint: raise it when the same files would give other pixels."""

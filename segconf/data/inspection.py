@@ -8,8 +8,8 @@ from pathlib import Path
 from segconf.data.cases import Case, CaseSet
 from segconf.devices import usable_processors
 from segconf.errors import DataError
+from segconf.images.io import read_header, read_image
 from segconf.images.masks import read_mask
-from segconf.images.reading import read_header, read_image
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from segconf.config.schema import ExperimentConfig
-from segconf.images.reading import read_image
+from segconf.images.io import read_image
 from segconf.images.types import DEFAULT_MAX_PIXELS, Image
 
 

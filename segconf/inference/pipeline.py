@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from segconf.confidence import FloatArray
 from segconf.devices import single_threaded, usable_processors
 from segconf.errors import DataError
-from segconf.images.raster import open_picture
-from segconf.images.reading import read_header
-from segconf.images.types import NIFTI_SUFFIXES, Image, image_suffix
+from segconf.images.image_format import format_of
+from segconf.images.io import read_header
+from segconf.images.types import Image
 from segconf.inference.batch_runner import as_batch
 from segconf.inference.model import GridOutput, Model, NetworkInput
 from segconf.inference.sources import Source
@@ -113,7 +113,7 @@ class Job:
         return rows
 
     def _takes_images_alone(self, sources: Sequence[Source]) -> bool:
-        pictures = all(image_suffix(source.path) not in NIFTI_SUFFIXES for source in sources)
+        pictures = not any(format_of(source.path).has_slices for source in sources)
         # A network whose weights change between passes cannot be shared by threads.
         return (
             pictures
@@ -250,10 +250,6 @@ def _notes(source: Source, image: Image) -> tuple[str, ...]:
     height, width = image.spatial_shape[-2:]
     if min(height, width) < TOO_SMALL:
         notes.append(f"review: the image is only {height} x {width} pixels")
-    if image_suffix(source.path) not in NIFTI_SUFFIXES:
-        with open_picture(source.path) as picture:
-            if picture.decoder.mode.startswith(("I", "F")):
-                notes.append("note: deep grey levels were reduced to 8 bits")
-            if picture.channels == 1 and len(image.pixels) > 1:
-                notes.append("note: grey image, given to a network for colours")
+    remarks = format_of(source.path).remarks(source.path, len(image.pixels))
+    notes += [f"note: {remark}" for remark in remarks]
     return tuple(notes)

@@ -81,7 +81,7 @@ def _is_done(folder: PredictionFolder, source: Source) -> bool:
     if not path.is_file():
         return False
     row = read_row(path)
-    files = folder.outputs(row.case, volume=row.is_volume)
+    files = folder.outputs(row.case, row.map_suffix)
     return not row.error and all(file.is_file() for file in files)
 
 

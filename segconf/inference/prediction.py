@@ -6,9 +6,10 @@ from pathlib import Path
 import numpy as np
 
 from segconf.confidence import FloatArray
-from segconf.images.png import write_png
-from segconf.images.types import ByteArray, Image, case_name
-from segconf.images.writing import write_confidence, write_mask
+from segconf.images.encoding import write_png
+from segconf.images.image_format import case_name, format_of
+from segconf.images.io import write_confidence, write_mask
+from segconf.images.types import ByteArray, Image
 from segconf.overlays.layers import Scale
 from segconf.overlays.overlay import Style, overlay
 
@@ -45,13 +46,13 @@ class Prediction:
         """Write mask, confidence map and overlay into a folder, named like the image.
 
         Returns:
-            The files: `mask` and `confidence` (PNG, or NIfTI for an image with an affine), and
+            The files: `mask` and `confidence` (in the format that maps of such an image have), and
             `overlay` (PNG).
         """
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         name = case_name(self.image.path)
-        suffix = ".png" if self.image.affine is None else ".nii.gz"
+        suffix = format_of(self.image.path).map_suffix
         files = {
             "mask": folder / f"{name}_mask{suffix}",
             "confidence": folder / f"{name}_confidence{suffix}",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from segconf.errors import ConfigError, DataError
-from segconf.images.types import IMAGE_SUFFIXES, case_name, image_suffix
+from segconf.images.image_format import case_name, image_suffix, listed_suffixes
 
 LIST_SUFFIX = ".txt"
 _SUPERPIXELS = "_superpixels"  # ISIC ships them among its images
@@ -75,16 +75,18 @@ def find_images(inputs: Sequence[Path], *, exclude: Path | None = None) -> Sourc
             tops.append(path)
         elif path.exists():
             if not image_suffix(path):
-                known = ", ".join(sorted(IMAGE_SUFFIXES))
-                raise DataError(f"{given}: unknown image format. Convert it to one of {known}.")
+                raise DataError(
+                    f"{given}: unknown image format. Convert it to one of {listed_suffixes()}."
+                )
             found.append(path)
             tops.append(path.parent)
         else:
             raise DataError(f"{given}: no such file or folder. Check the path.")
     if not found:
         names = ", ".join(str(path) for path in inputs)
-        known = ", ".join(sorted(IMAGE_SUFFIXES))
-        raise DataError(f"{names}: no image found (looked for {known}). Check the path.")
+        raise DataError(
+            f"{names}: no image found (looked for {listed_suffixes()}). Check the path."
+        )
     root = Path(os.path.commonpath(tops))
     return Sources(root, _named(sorted(set(found)), root), tuple(left_out))
 

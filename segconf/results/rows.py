@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 from segconf.errors import DataError
+from segconf.images.image_format import format_of
 
 EMPTY_MASK = "empty mask: nothing was found"
 
@@ -76,8 +77,13 @@ class CaseRow:
 
     @property
     def is_volume(self) -> bool:
-        """Whether its maps are NIfTI files."""
-        return self.file.lower().endswith((".nii", ".nii.gz"))
+        """Whether its file can hold several slices."""
+        return format_of(self.file).has_slices
+
+    @property
+    def map_suffix(self) -> str:
+        """Suffix of its mask and its confidence map."""
+        return format_of(self.file).map_suffix
 
     def to_json(self) -> str:
         """As it is kept beside the maps; nan is null."""

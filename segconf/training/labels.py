@@ -9,11 +9,9 @@ from segconf.data.cases import CaseSet, raise_problems
 from segconf.data.decisions import decided_cases, read_decisions
 from segconf.data.splits import Split, read_id_list, split_cases
 from segconf.errors import DataError
+from segconf.images.image_format import format_of
 from segconf.runs.run_data import RunData
 from segconf.runs.run_folder import RunFolder
-
-MASK_SUFFIXES = (".png", ".nii.gz")
-"""Of the masks that `segconf predict` writes: for pictures and for volumes."""
 
 
 def label(
@@ -91,12 +89,11 @@ def accepted_masks(decisions: Path, maps: Path, found: CaseSet) -> dict[str, Pat
     problems = [f"{name}: accepted, but no training image of that name" for name in unknown]
     masks: dict[str, Path] = {}
     for name, cases in matched.items():
-        files = [maps / "masks" / f"{name}{suffix}" for suffix in MASK_SUFFIXES]
-        existing = [file for file in files if file.is_file()]
-        if not existing:
-            problems.append(f"{name}: accepted, but there is no {files[0]}")
+        mask = maps / "masks" / f"{name}{format_of(cases[0].image_path).map_suffix}"
+        if mask.is_file():
+            masks |= dict.fromkeys((case.id for case in cases), mask)
         else:
-            masks |= dict.fromkeys((case.id for case in cases), existing[0])
+            problems.append(f"{name}: accepted, but there is no {mask}")
     raise_problems(problems, decisions)
     return masks
 

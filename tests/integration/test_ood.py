@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 from segconf.config.loading import load_config
 from segconf.data.cases import Case
-from segconf.images.reading import read_image
+from segconf.images.io import read_image
 from segconf.inference.model import load_model
 from segconf.models.encoders import encoder_normalization
 from segconf.models.unet import build_model
@@ -85,9 +85,7 @@ def expected_features(run, paths, size=(256, 320)):
 def test_validation_features_belong_to_the_saved_weights(folder_dataset, tmp_path):
     for decay in (0.0, 0.9):
         run = tmp_path / f"run{decay}"
-        train_seeing(
-            folder_dataset, run, training__ema_decay=decay, training__features="online"
-        )
+        train_seeing(folder_dataset, run, training__ema_decay=decay, training__features="online")
         stored = load_file(run / FEATURES)
         paths = sorted((folder_dataset / "val/images").iterdir())
         expected = expected_features(run, paths, (32, 32))

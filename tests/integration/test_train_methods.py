@@ -10,8 +10,8 @@ import torch
 from PIL import Image
 from torch import nn
 
-from segconf.training.history_maps import history_maps
 from segconf.training.epoch import TrainingListener
+from segconf.training.history_maps import history_maps
 from tests.conftest import write_folder
 from tests.references.history import SlowHistory
 from tests.training_runs import contents, differences, train_tiny

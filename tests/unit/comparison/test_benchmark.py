@@ -4,11 +4,11 @@ import pytest
 import torch
 
 from segconf.comparison.benchmark import BenchmarkRequest, check_runs, plan_runs
-from segconf.registry import METHODS
 from segconf.config.protocol import load_protocol, paper_protocol
 from segconf.data.datasets.dataset import HoldOut, find_cases
 from segconf.data.splits import split_cases
 from segconf.errors import ConfigError
+from segconf.registry import METHODS
 from segconf.runs.run_data import RunData
 from segconf.runs.run_folder import RunFolder
 
