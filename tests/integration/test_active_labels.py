@@ -22,6 +22,7 @@ from tests.training_runs import (
     differences,
     settings,
     train_tiny,
+    use_network,
 )
 
 NEXT = {"data__labeled": None, "data__resume_labels": "next.csv", "training__epochs": 2}
@@ -72,7 +73,7 @@ def test_a_list_that_changed_does_not_change_a_run(folder_dataset, tmp_path):
 def test_masks_that_come_later_move_no_image(tmp_path, monkeypatch):
     """Without val/ and test/ a share of the images with masks is held out: it must not change."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("segconf.checkpoints.weights.build_model", lambda *_, **__: TinyNetwork())
+    use_network(monkeypatch, TinyNetwork)
     monkeypatch.setattr("segconf.evaluation.report.RESAMPLES", 5)
     root = write_folder(tmp_path / "discs", 20, masks=10)
     shares = {"data__validation_fraction": 0.2, "data__test_fraction": 0.2}

@@ -9,7 +9,7 @@ from safetensors.torch import load_file, save_file
 from segconf.checkpoints.weights import load_checkpoint, save_checkpoint
 from segconf.config.loading import load_config
 from segconf.errors import CheckpointError
-from segconf.models.unet import build_model
+from segconf.models.unet import build_unet
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def config():
 
 def test_round_trip(tmp_path, config):
     torch.manual_seed(1)
-    model = build_model(config.model)
+    model = build_unet(config.model)
     model(torch.randn(4, 3, 32, 32))  # BatchNorm statistics that are not those of a new network
     save_checkpoint(tmp_path / "best.safetensors", model.state_dict(), config, temperature=1.7)
     images = torch.randn(2, 3, 32, 32)
@@ -37,7 +37,7 @@ def test_round_trip(tmp_path, config):
 
 
 def test_the_encoder_weights_of_the_training_are_not_needed(tmp_path, config):
-    model = build_model(config.model)
+    model = build_unet(config.model)
     elsewhere = config.model.model_copy(update={"encoder_weights": "gone.pth"})
     moved = config.model_copy(update={"model": elsewhere})
     save_checkpoint(tmp_path / "w.safetensors", model.state_dict(), moved)
@@ -63,7 +63,7 @@ def test_a_missing_file_says_what_to_give(tmp_path):
 @pytest.mark.parametrize("kept", [0, 7, 100, 100_000])
 def test_a_damaged_file(tmp_path, config, kept):
     path = tmp_path / "w.safetensors"
-    save_checkpoint(path, build_model(config.model).state_dict(), config)
+    save_checkpoint(path, build_unet(config.model).state_dict(), config)
     path.write_bytes(path.read_bytes()[:kept])
     with pytest.raises(CheckpointError, match="not a readable safetensors file"):
         load_checkpoint(path)
@@ -72,7 +72,7 @@ def test_a_damaged_file(tmp_path, config, kept):
 def test_weights_of_another_architecture(tmp_path, config):
     other = config.model.model_copy(update={"encoder": "tu-test_efficientnet"})
     path = tmp_path / "w.safetensors"
-    save_checkpoint(path, build_model(other).state_dict(), config)
+    save_checkpoint(path, build_unet(other).state_dict(), config)
     with pytest.raises(CheckpointError, match="not those of the tu-test_resnet network"):
         load_checkpoint(path)
 
