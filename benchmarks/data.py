@@ -24,11 +24,11 @@ from segconf.config.schema import AugmentationConfig
 from segconf.data.cache import PixelCache
 from segconf.data.cases import Case, CaseSet
 from segconf.data.datasets.dataset import HoldOut, find_cases
-from segconf.data.preprocessing import Grid
+from segconf.data.preprocessing import Preprocessing
 from segconf.data.splits import split_cases
 from segconf.data.training_set import Normalization, TrainingDataset, prepare_training
 from segconf.data.transforms import augment, normalize, training_transform
-from segconf.images.reading import read_image
+from segconf.images.io import read_image
 
 SIZE = (192, 256)
 NORMALIZATION = Normalization((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
@@ -80,7 +80,7 @@ def compare_preparation(cases: tuple[Case, ...], repeats: int) -> None:
 def compare_epochs(found: CaseSet, repeats: int) -> None:
     """An epoch of labeled images from the cache against one that decodes the files."""
     split = split_cases(found, labeled=None, labeled_list=None, seed=0)
-    pixels = prepare_training(PixelCache(found.root, Grid(SIZE)), split)
+    pixels = prepare_training(PixelCache(found.root, Preprocessing(SIZE)), split)
     dataset = TrainingDataset(
         pixels,
         steps=1,

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from importlib.resources import as_file, files
 from pathlib import Path
 
+from segconf.calibration.calibrate import calibrate
 from segconf.comparison.compare import Comparison, compare
 from segconf.comparison.tables import write_comparison
 from segconf.config.loading import load_config
@@ -12,9 +13,8 @@ from segconf.config.schema import ExperimentConfig
 from segconf.data.cache import Progress
 from segconf.data.datasets.dataset import find_cases
 from segconf.evaluation.evaluate import EvaluationOptions, evaluate
+from segconf.images.io import read_confidence, read_image
 from segconf.images.masks import read_mask
-from segconf.images.reading import read_image
-from segconf.images.writing import read_confidence
 from segconf.inference.model import load_model
 from segconf.inference.predict import predict
 from segconf.inference.sources import find_images
@@ -27,6 +27,7 @@ from segconf.training.train import train
 
 SOFTMAX_FACTOR = 3
 """Epochs of softmax for one of consistency: it sees only the labeled images, which is cheaper."""
+MAX_RISK = 0.01
 SHOWN_QUANTILES = (0.1, 0.5, 0.9)
 """Of Dice: a bad, a usual and a good case are shown."""
 
@@ -69,8 +70,16 @@ def run_demo(
     for method in ("softmax", "consistency"):
         runs[method] = out / "runs" / method
         _train(_of_method(config, method), data, runs[method], listener)
-        options = EvaluationOptions("test", device=config.training.device)
-        evaluate(runs[method], options, on_progress=on_progress)
+        device = config.training.device
+        # Both methods as they were trained: a temperature would hide how they differ.
+        calibrate(
+            runs[method],
+            scaling="none",
+            max_risk=MAX_RISK,
+            device=device,
+            on_progress=on_progress,
+        )
+        evaluate(runs[method], EvaluationOptions("test", device=device), on_progress=on_progress)
     comparison = compare(list(runs.values()))
     write_comparison(comparison, out / "comparison")
     maps = out / "maps"

@@ -27,15 +27,15 @@ def resolve_device(name: str, precision: str = "float32") -> torch.device:
         ) from error
     if device.type == "cuda" and not has_cuda:
         raise ConfigError(
-            f"device {name}: no CUDA device is visible to PyTorch. Use --device cpu, or check the "
+            f"device {name}: no CUDA device is visible to PyTorch. Use the device cpu, or check the "
             "driver with `nvidia-smi`."
         )
     if device.type == "mps" and not has_mps:
-        raise ConfigError("device mps: not available here. Use --device cpu.")
+        raise ConfigError("device mps: not available here. Use the device cpu.")
     if precision != "float32" and device.type != "cuda":
         raise ConfigError(
             f"training.precision = {precision}: needs CUDA (the device is {name}). "
-            "Use --set training.precision=float32."
+            "Use training.precision = float32."
         )
     if name == "cuda" and "LOCAL_RANK" in os.environ:
         return torch.device("cuda", int(os.environ["LOCAL_RANK"]))
@@ -46,17 +46,29 @@ _LOCK = threading.Lock()
 
 
 @contextmanager
-def one_thread() -> Iterator[None]:
-    """Borrow the number of threads of torch, set it to one, and give it back.
+def single_threaded() -> Iterator[None]:
+    """Borrow the number of threads of torch, set it to one, and give it back."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
-    Threads that share a piece wait for each other after every operation, and threads with pieces of
-    their own wait for the one table of counts: both are slower than one thread. Only one caller at
-    a time gets here, since the number is that of the whole process.
+
+@contextmanager
+def one_at_a_time() -> Iterator[None]:
+    """The same for one caller at a time, since the number is that of the whole process.
+
+    Threads that share a piece of work wait for each other after every operation, and threads with
+    pieces of their own wait for the one table that they count in: one thread is faster.
     """
-    with _LOCK:
-        threads = torch.get_num_threads()
-        try:
-            torch.set_num_threads(1)
-            yield
-        finally:
-            torch.set_num_threads(threads)
+    with _LOCK, single_threaded():
+        yield
+
+
+def usable_processors() -> int:
+    """Processors that this process may use; all of them where the system does not tell."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Ranks:
+class ProcessGroup:
     """This process among those that torchrun started."""
 
     rank: int = 0
@@ -29,13 +29,13 @@ class Ranks:
         return self.rank == 0
 
     def own(self, count: int) -> slice:
-        """The images of this rank among `count`: the same for the whole run."""
+        """The images of this process among `count`: the same for the whole run."""
         return slice(self.rank, count, self.world)
 
     def gather(self, values: Tensor) -> Tensor:
-        """Rows of all ranks, one after another; only the own ones carry a gradient.
+        """Rows of all processes, one after another; only the own ones carry a gradient.
 
-        A loss of gathered values is the same on every rank, and the sum of the ranks' gradients is
+        A loss of gathered values is the same on every process, and the sum of their gradients is
         that of one process with all the rows.
         """
         if self.world == 1:
@@ -53,14 +53,14 @@ class Ranks:
         return torch.cat(own)
 
     def total(self, value: Tensor) -> Tensor:
-        """Sum over the ranks, without gradient."""
+        """Sum over the processes, without gradient."""
         if self.world > 1:
             value = value.clone()
             dist.all_reduce(value)
         return value
 
     def collect(self, value: T) -> list[T]:
-        """The value of every rank, on every rank."""
+        """The value of every process, on every process."""
         if self.world == 1:
             return [value]
         values = [value] * self.world
@@ -68,11 +68,11 @@ class Ranks:
         return values
 
     def agree(self, value: T) -> T:
-        """The value of the first rank, on every rank."""
+        """The value of the first process, on every process."""
         return self.collect(value)[0]
 
     def on_first(self, work: Callable[[], object]) -> None:
-        """Do something on the first rank while the others wait; where it fails, all fail."""
+        """Do something on the first process while the others wait; where it fails, all fail."""
         if self.world == 1:
             work()
             return
@@ -96,13 +96,13 @@ class Ranks:
         return converted
 
     def share_buffers(self, model: nn.Module) -> None:
-        """Give every rank the BatchNorm statistics of the first: all validate the same model."""
+        """Give every process the BatchNorm statistics of the first: all validate the same model."""
         if self.world > 1:
             for buffer in model.buffers():
                 dist.broadcast(buffer, src=0)
 
     def merge(self, metrics: ConfidenceMetrics) -> None:
-        """Let every rank hold the metrics of all images."""
+        """Let every process hold the metrics of all images."""
         if self.world == 1:
             return
         for rank, state in enumerate(self.collect(metrics.state_dict())):
@@ -113,16 +113,16 @@ class Ranks:
 
 
 @contextmanager
-def joined(device: torch.device) -> Iterator[Ranks]:
+def joined(device: torch.device) -> Iterator[ProcessGroup]:
     """Join the group that torchrun announces in the environment; alone otherwise."""
     world = int(os.environ.get("WORLD_SIZE", "1"))
     if world == 1:
-        yield Ranks()
+        yield ProcessGroup()
         return
     if device.type == "cuda":
         torch.cuda.set_device(device)
     dist.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo")
     try:
-        yield Ranks(dist.get_rank(), world)
+        yield ProcessGroup(dist.get_rank(), world)
     finally:
         dist.destroy_process_group()

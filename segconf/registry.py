@@ -1,10 +1,10 @@
-"""Implementations by name: a file of a segconf package each, or an entry point of another package."""
+"""Implementations by name: files of a segconf package, and entry points of other packages."""
 
 import importlib
 import pkgutil
 from functools import cached_property
 from importlib.metadata import EntryPoint, entry_points
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from segconf.errors import ConfigError
 
@@ -20,14 +20,16 @@ class Registry(Generic[T]):
     stay fast.
     """
 
-    def __init__(self, kind: str, *, package: str, interface: str, group: str) -> None:
+    def __init__(
+        self, kind: str, *, package: str, group: str, interface: str | None = None
+    ) -> None:
         """Describe where implementations are found; nothing is imported yet.
 
         Args:
             kind: what an implementation is called in messages, such as `method`.
             package: package whose modules are the built-in implementations.
-            interface: module of that package that holds the interface.
             group: entry-point group of other packages.
+            interface: module of that package that holds the interface, where it lies there.
         """
         self.kind = kind
         self.group = group
@@ -42,6 +44,7 @@ class Registry(Generic[T]):
         if not name or (known is not None and known.__module__ != implementation.__module__):
             raise ValueError(f"{implementation.__module__}: {self.kind} without a name of its own")
         self._classes[name] = implementation
+        self.__dict__.pop("_all", None)
         return implementation
 
     def names(self) -> tuple[str, ...]:
@@ -57,6 +60,18 @@ class Registry(Generic[T]):
         if name not in self._classes:
             self._load(name)
         return self._classes[name]()
+
+    def implementations(self) -> tuple[T, ...]:
+        """One object of each implementation in the order of `names`; all of them are imported."""
+        return self._all
+
+    def refresh(self) -> None:
+        """Look for packages again, as after one was installed or removed in a running program."""
+        for name in set(self._entry_points) - self._modules:
+            self._classes.pop(name, None)
+        for cached in ("_modules", "_entry_points", "_all"):
+            self.__dict__.pop(cached, None)
+        importlib.invalidate_caches()
 
     def _load(self, name: str) -> None:
         if name in self._modules:
@@ -86,3 +101,18 @@ class Registry(Generic[T]):
     @cached_property
     def _entry_points(self) -> dict[str, EntryPoint]:
         return {entry.name: entry for entry in entry_points(group=self.group)}
+
+    @cached_property
+    def _all(self) -> tuple[T, ...]:
+        return tuple(self.get(name) for name in self.names())
+
+
+METHODS: Registry[Any] = Registry(
+    "method", package="segconf.methods", interface="method", group="segconf.methods"
+)
+DATASETS: Registry[Any] = Registry(
+    "data set", package="segconf.data.datasets", interface="dataset", group="segconf.datasets"
+)
+FORMATS: Registry[Any] = Registry(
+    "image format", package="segconf.images.formats", group="segconf.formats"
+)

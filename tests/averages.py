@@ -3,8 +3,8 @@
 import numpy as np
 from typer.testing import CliRunner
 
+from segconf.images.io import read_confidence
 from segconf.images.masks import read_mask
-from segconf.images.writing import read_confidence
 from segconf_cli.main import app
 from tests.tiny_models import disc, write_picture
 

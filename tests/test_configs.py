@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 
 from segconf.config.loading import load_config, save_config
-from segconf.config.protocol import METHODS, load_protocol
+from segconf.config.protocol import load_protocol
 from segconf.config.schema import ExperimentConfig
 from segconf.errors import ConfigError
+from segconf.registry import METHODS
 
 CONFIGS = sorted((Path(__file__).parents[1] / "configs").glob("*.yaml"))
 PROTOCOLS = sorted((Path(__file__).parents[1] / "configs/protocols").glob("*.yaml"))
@@ -27,7 +28,7 @@ def test_every_file_loads(path):
 @pytest.mark.parametrize("path", PROTOCOLS, ids=lambda path: path.name)
 def test_every_protocol_fits_its_experiment_file(path):
     protocol = load_protocol(path)
-    assert set(protocol.methods) == set(METHODS)
+    assert set(protocol.methods) == set(METHODS.names())
     for method in METHODS:
         settings = protocol.settings_of(method, 20) | {"training.method": method}
         config = load_config(path.parents[1] / path.name, flags=settings)
@@ -70,7 +71,7 @@ def test_every_mistake_is_reported_at_once(tmp_path):
         """
         data: {size: [100, 128], labelled: 3}
         loss: {consistency_weight: -1, pairs: many}
-        training: {epochs: true, plain_pass: test}
+        training: {epochs: true, unaugmented_bn_mode: test}
         trianing: {}
         """,
     )
@@ -86,7 +87,7 @@ def test_every_mistake_is_reported_at_once(tmp_path):
         f"{path}: loss.consistency_weight = -1: expected a number >= 0",
         f"{path}: loss.pairs = 'many': expected all or a whole number >= 1",
         f"{path}: training.epochs = True: expected a whole number >= 1",
-        f"{path}: training.plain_pass = 'test': expected one of train, eval",
+        f"{path}: training.unaugmented_bn_mode = 'test': expected one of train, eval",
         f"{path}: trianing: unknown key; did you mean training?",
         "--set: training.batch_labeled = 0: expected a whole number >= 1",
         "command line: model.classes = 1: expected a whole number >= 2 and <= 255",
@@ -104,7 +105,7 @@ def test_every_mistake_is_reported_at_once(tmp_path):
         ("just a text", "expected sections"),
         ("training: 5", "training = 5: expected a section with keys"),
         ("data: {size: [96]}", "data.size"),
-        ("data: {validation_share: 0.6, test_share: 0.5}", "leave no image for training"),
+        ("data: {validation_fraction: 0.6, test_fraction: 0.5}", "leave no image for training"),
         ("data: {labeled: 3, labeled_list: ids.txt}", "exclude each other"),
         ("data: {intensity_window: [5, 1]}", "low < high"),
         ("augmentation: {scale: [1.5, 0.7]}", "smallest <= largest"),

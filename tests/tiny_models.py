@@ -10,7 +10,8 @@ from torch import nn
 from segconf.checkpoints.weights import save_checkpoint
 from segconf.config.schema import ExperimentConfig
 from segconf.inference.model import Model, load_model
-from segconf.models.unet import build_model
+from segconf.inference.predictors import SinglePass
+from segconf.models.unet import build_unet
 
 
 def write_checkpoint(path: Path, *, classes=2, size=(32, 32), temperature=1.0) -> Path:
@@ -23,7 +24,7 @@ def write_checkpoint(path: Path, *, classes=2, size=(32, 32), temperature=1.0) -
     )
     state = torch.get_rng_state()
     torch.manual_seed(0)
-    model = build_model(config.model, pretrained=False)
+    model = build_unet(config.model, pretrained=False)
     torch.set_rng_state(state)
     path.parent.mkdir(parents=True, exist_ok=True)
     save_checkpoint(path, model.state_dict(), config, temperature=temperature)
@@ -42,7 +43,7 @@ def brightness_model(folder: Path, *, size=(32, 32), temperature=1.0) -> Model:
     """A model whose prediction can be told from the picture."""
     path = write_checkpoint(folder / "best.safetensors", size=size, temperature=temperature)
     model = load_model(path, device="cpu")
-    model.checkpoint.model.forward = Brightness().forward
+    model.predictor = SinglePass(Brightness())
     return model
 
 

@@ -4,15 +4,16 @@ import time
 from pathlib import Path
 
 import numpy as np
+import pytest
 import torch
 from safetensors import safe_open
 from torch import nn
 
-import segconf.training.train as trainer
-from segconf.checkpoints import weights as checkpoints
 from segconf.config.loading import load_config
 from segconf.history.storage import committed_epochs
+from segconf.methods import method
 from segconf.training.epoch import TrainingListener
+from segconf.training.train import train
 
 SETTINGS = {
     "data.size": [32, 32],
@@ -22,7 +23,7 @@ SETTINGS = {
     "training.batch_labeled": 2,
     "training.batch_unlabeled": 2,
     "training.learning_rate": 0.03,
-    "training.average_decay": 0.9,
+    "training.ema_decay": 0.9,
     "training.device": "cpu",
 }
 
@@ -48,27 +49,26 @@ def settings(**changes):
     )
 
 
-def train_tiny(dataset, folder, *, resume=False, listener=None, network=TinyNetwork, **changes):
-    """Train the tiny network instead of a UNet."""
+def train_tiny(
+    dataset, folder, *, resume=False, listener=None, network=TinyNetwork, calibrate=False, **changes
+):
+    """Train the tiny network instead of a UNet; without a calibration unless asked for."""
     torch.set_num_threads(1)
-    original = trainer.build_model
-    trainer.build_model = lambda _config, **_options: network()
-    try:
-        return trainer.train(
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        use_network(monkeypatch, network)
+        return train(
             settings(**changes),
             dataset=str(dataset),
-            data=None,
-            folder=Path(folder),
+            folder=folder,
             resume=resume,
+            calibrate=calibrate,
             listener=listener,
         )
-    finally:
-        trainer.build_model = original
 
 
-def use_tiny_network(monkeypatch):
-    """Let checkpoints of tiny runs be loaded as well."""
-    monkeypatch.setattr(checkpoints, "build_model", lambda _config, **_options: TinyNetwork())
+def use_network(monkeypatch, network=TinyNetwork):
+    """Let every method build this network instead of a UNet, for training and for loading."""
+    monkeypatch.setattr(method, "build_unet", lambda _config, **_options: network())
 
 
 def contents(folder):

@@ -6,7 +6,7 @@ from segconf.checkpoints.weights import save_checkpoint
 from segconf.config.schema import ExperimentConfig
 from segconf.data.datasets.dataset import HoldOut, find_cases
 from segconf.data.splits import split_cases
-from segconf.models.unet import build_model
+from segconf.models.unet import build_unet
 from segconf.runs.run_data import RunData
 from segconf.runs.run_folder import RunFolder
 from tests.conftest import write_folder
@@ -26,6 +26,6 @@ def untrained_run(parent, *, training, validation, test):
     folder = RunFolder(parent / "run")
     folder.create(config, RunData.of(str(root), None, split), torch.device("cpu"))
     torch.manual_seed(0)
-    network = build_model(config.model)
+    network = build_unet(config.model)
     save_checkpoint(folder.best_file, network.state_dict(), config)
     return folder, network

@@ -144,9 +144,9 @@ def _numbers(text: str | None) -> tuple[int | None, ...]:
 
 
 def _names(text: str) -> tuple[str, ...]:
-    from segconf.config.protocol import METHODS
+    from segconf.registry import METHODS
 
-    return METHODS if text == "all" else tuple(part.strip() for part in text.split(","))
+    return METHODS.names() if text == "all" else tuple(part.strip() for part in text.split(","))
 
 
 @contextmanager

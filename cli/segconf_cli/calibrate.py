@@ -1,63 +1,114 @@
-"""`segconf calibrate`: make a run as sure as it is right."""
+"""`segconf calibrate`: fit temperature, risk threshold and referral on validation images."""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from segconf_cli.display import counting, messages, results
 from segconf_cli.options import Device, RunDataFolder, RunPath
 
 if TYPE_CHECKING:
-    from segconf.calibration.calibrate import TemperatureCalibration
+    from pathlib import Path
+
+    from segconf.calibration.calibrate import CalibrationResult
+
+LITTLE_COVERAGE = 0.5
+
+
+class Scaling(StrEnum):
+    """How logits are scaled."""
+
+    TEMPERATURE = "temperature"
+    NONE = "none"
 
 
 def calibrate(
     run: RunPath,
+    scaling: Annotated[
+        Scaling, typer.Option("--with", help="How logits are scaled.")
+    ] = Scaling.TEMPERATURE,
+    max_risk: Annotated[
+        float, typer.Option(help="Largest fraction of wrong pixels above the threshold.")
+    ] = 0.02,
+    target_dice: Annotated[
+        float, typer.Option(help="Mean Dice of the cases that are not referred.")
+    ] = 0.85,
     data: RunDataFolder = None,
     device: Device = "auto",
 ) -> None:
-    """Fit a temperature on the validation images; evaluate and predict then use it.
+    """Fit everything that predict promises about new images, on the validation images.
 
-    Masks stay as they are, confidences become sharper or softer. The temperature is kept in
-    best.safetensors: a training that is continued afterwards and finds better weights writes them
-    without it, so calibrate last.
+    Masks stay as they are. calibration.json holds every fitted number, its interval, and the hash
+    of the weights that it belongs to. `segconf train` ends with this step.
 
-    Example: segconf calibrate runs/isic-softmax-250-seed0
+    Example: segconf calibrate runs/isic-softmax-250-seed0 --max-risk 0.02
     """
     from segconf.calibration.calibrate import calibrate as fit
 
     with counting() as progress:
-        calibration = fit(run, data=data, device=device, on_progress=progress)
-    _show(run, calibration)
+        found = fit(
+            run,
+            scaling=scaling.value,
+            max_risk=max_risk,
+            target_dice=target_dice,
+            data=data,
+            device=device,
+            on_progress=progress,
+        )
+    show_calibration(run, found)
 
 
-def _show(run: Path, calibration: TemperatureCalibration) -> None:
+def show_calibration(run: Path, found: CalibrationResult) -> None:
+    """What was fitted, in one line each."""
     from segconf.metrics.definitions import heading, scaled
 
-    fit, before, after = calibration.fit, calibration.before, calibration.after
-    changes = ", ".join(
-        f"{heading(name)} {scaled(before[name], name)} -> {scaled(after[name], name)}"
-        for name in ("nll", "ece")
-    )
-    results().print(
-        f"Temperature {fit.temperature:.4f} from {calibration.images} validation images "
-        f"({fit.passes} passes): {changes}.",
-        highlight=False,
-    )
-    note = messages().print
-    if fit.at_bound:
-        note(
-            "warning: this is the end of the range that is searched, so the validation images do "
-            "not tell a temperature (too few, or all of their pixels right).",
-            style="yellow",
+    say = results().print
+    stored = found.calibration
+    if stored.temperature is not None and found.fit is not None:
+        low, high = stored.temperature.interval
+        changes = ", ".join(
+            f"{heading(name)} {scaled(found.before[name], name)} -> "
+            f"{scaled(found.after[name], name)}"
+            for name in ("nll", "ece")
+        )
+        say(
+            f"Temperature {stored.temperature.value:.4f} (95% interval {low:.4f} to {high:.4f}): "
+            f"{changes}.",
             highlight=False,
         )
-    if calibration.removed_threshold is not None:
-        note(
-            f"{calibration.removed_threshold}: removed, because it held a confidence threshold "
-            f"from before. Fit a new one: segconf evaluate {run} --max-risk R",
+        if found.fit.at_bound:
+            messages().print(
+                "warning: the temperature is at the end of the range that is searched, so the "
+                "validation images do not determine it (too few, or all of their pixels right).",
+                style="yellow",
+                highlight=False,
+            )
+    if stored.threshold is not None:
+        fitted = stored.threshold
+        low, high = fitted.coverage_interval
+        risk = "no pixel" if fitted.risk is None else f"{fitted.risk:.2%} of them wrong"
+        say(
+            f"Risk threshold {fitted.confidence:.4f}: {fitted.coverage:.1%} of the pixels lie above "
+            f"it (95% interval {low:.1%} to {high:.1%}), {risk}.",
             highlight=False,
-            markup=False,
         )
-    note(f"Evaluations from before do not know it: segconf evaluate {run}", highlight=False)
+        if fitted.coverage < LITTLE_COVERAGE:
+            messages().print(
+                "note: most pixels lie below this confidence, so overlays will be shaded almost "
+                "everywhere. A larger --max-risk marks only the worst.",
+                highlight=False,
+            )
+    if stored.referral is not None:
+        rule = stored.referral
+        name = rule.score.replace("_", " ")
+        reached = (
+            f"refer cases with {name} below {rule.threshold:.4f} "
+            f"({rule.fraction:.1%} of the validation images)"
+            if rule.threshold is not None
+            else "no validation image reaches the target, so every case is referred"
+        )
+        say(f"Referral for a mean Dice of {rule.target_dice:.2f}: {reached}.", highlight=False)
+    messages().print(f"Stored in {run / 'calibration.json'}", highlight=False, markup=False)

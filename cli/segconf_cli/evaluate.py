@@ -14,7 +14,7 @@ from segconf_cli.options import Device, ReportFolder, RunDataFolder, RunPath
 if TYPE_CHECKING:
     from segconf.evaluation.evaluate import Evaluation
     from segconf.evaluation.report import EvaluationReport
-    from segconf.ood.evaluation import StrangerReport
+    from segconf.ood.evaluation import OODReport
 
 STRATA = ("boundary", "foreground")
 
@@ -36,7 +36,7 @@ def evaluate(
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="Images of another kind: can they be told?",
+            help="Out-of-distribution images: how well are they detected?",
             show_default="none",
             rich_help_panel="What is measured",
         ),
@@ -60,11 +60,11 @@ def evaluate(
         return
     _show(evaluation)
     if ood is not None:
-        from segconf.ood.evaluation import evaluate_strangers
+        from segconf.ood.evaluation import evaluate_ood
 
         with counting() as progress:
-            report = evaluate_strangers(run, ood, evaluation.folder, options, on_progress=progress)
-        _show_strangers(report, evaluation.folder)
+            report = evaluate_ood(run, ood, evaluation.folder, options, on_progress=progress)
+        _show_ood(report, evaluation.folder)
 
 
 def _show(evaluation: Evaluation) -> None:
@@ -80,7 +80,7 @@ def _show(evaluation: Evaluation) -> None:
     messages().print(f"Report: {evaluation.folder}", highlight=False, markup=False)
 
 
-def _show_strangers(report: StrangerReport, folder: Path) -> None:
+def _show_ood(report: OODReport, folder: Path) -> None:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
@@ -91,7 +91,9 @@ def _show_strangers(report: StrangerReport, folder: Path) -> None:
         table.add_row(
             name, *(f"{values[key]:.3f}" for key in ("auroc", "detection_error", "fpr95"))
         )
-    results().print(f"{report.strangers} strangers among {report.own} own images:", highlight=False)
+    results().print(
+        f"{report.others} out-of-distribution images and {report.own} own images:", highlight=False
+    )
     results().print(table)
     if report.flagged is not None and report.false_alarm_rate is not None:
         own, strangers = report.flagged

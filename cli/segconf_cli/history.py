@@ -11,7 +11,7 @@ from segconf_cli.display import counting, results
 from segconf_cli.options import RunDataFolder, RunPath
 
 if TYPE_CHECKING:
-    from segconf.runs.history_maps import HistoryMaps
+    from segconf.training.history_maps import HistoryMaps
 
 
 def history(
@@ -24,7 +24,7 @@ def history(
     Example: segconf history runs/demo-consistency-24-seed0 --out maps
     """
     from segconf.errors import SegconfError
-    from segconf.runs.history_maps import history_maps
+    from segconf.training.history_maps import history_maps
 
     epochs = 0
     with counting() as progress:

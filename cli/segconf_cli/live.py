@@ -19,10 +19,10 @@ from segconf.training.epoch import TrainingListener
 from segconf_cli.display import messages
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-    from segconf.losses.ranking_terms import LossTerms
+    from torch import Tensor
 
 
 @contextmanager
@@ -79,31 +79,22 @@ class LiveView(TrainingListener):
         self._print(f"run folder: {folder}")
         self._show("epoch", epoch, epochs)
 
-    def on_step(self, step: int, steps: int, terms: LossTerms) -> None:
+    def on_step(self, step: int, steps: int, terms: Mapping[str, Tensor]) -> None:
         """Move the bar and show the terms."""
         # Short names: bar, time left and terms have to fit into 80 columns.
-        text = (
-            f"segm. {float(terms.segmentation):.3f}  corr. {float(terms.correctness):.3f}  "
-            f"cons. {float(terms.consistency):.3f}"
-        )
+        text = "  ".join(f"{name[:4]}. {float(value):.3f}" for name, value in terms.items())
         self._show("step", step, steps, text)
 
     def on_epoch(self, summary: EpochSummary) -> None:
         """Write the line of the epoch."""
         self._show("epoch", summary.epoch + 1, self._epochs)
-        terms = (
-            f"epoch {summary.epoch + 1}/{self._epochs}  segmentation {summary.segmentation:.3f}  "
-            f"correctness {summary.correctness:.3f}  consistency {summary.consistency:.3f}"
-        )
+        terms = "".join(f"  {name} {value:.3f}" for name, value in summary.terms.items())
         scores = "".join(
             f"  {name} {_scores(value)}"
-            for name, value in (
-                ("validation:", summary.scores),
-                ("averaged:", summary.averaged_scores),
-            )
+            for name, value in (("validation:", summary.scores), ("EMA:", summary.ema_scores))
             if value is not None
         )
-        self._print(terms + scores)
+        self._print(f"epoch {summary.epoch + 1}/{self._epochs}{terms}{scores}")
 
     def _show(self, label: str, done: int, total: int, terms: str = "") -> None:
         if label not in self._tasks:

@@ -1,9 +1,23 @@
 """Arguments and options that several commands share, so that they read the same everywhere."""
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from segconf.registry import METHODS
+
+MethodName = StrEnum("MethodName", {name: name for name in METHODS.names()})  # type: ignore[misc]
+"""Every registered method, those of other packages included."""
+
+
+class Split(StrEnum):
+    """Images on which a run is measured."""
+
+    TEST = "test"
+    VAL = "val"
+
 
 DatasetName = Annotated[
     str, typer.Argument(help="isic, demo, or a folder with images/ and masks/.", show_default=False)

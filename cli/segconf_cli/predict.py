@@ -62,10 +62,10 @@ def predict(
             "--skip-existing", help="Continue an interrupted job.", rich_help_panel="Large jobs"
         ),
     ] = False,
-    part: Annotated[
+    shard: Annotated[
         str | None,
         typer.Option(
-            metavar="I/N", help="Share I of N of the images, from 1.", rich_help_panel="Large jobs"
+            metavar="I/N", help="Shard I of N of the images, from 1.", rich_help_panel="Large jobs"
         ),
     ] = None,
     batch_size: Annotated[
@@ -88,17 +88,17 @@ def predict(
     ] = None,
     device: Device = "auto",
 ) -> None:
-    """Predict images: where the lesion is, and where not to believe it.
+    """Predict masks and confidence maps, and write a page to review them.
 
     Example: segconf predict images/ --out maps/
     """
     from segconf.inference.model import load_model
     from segconf.inference.pipeline import PredictOptions
     from segconf.inference.predict import predict as run
-    from segconf.inference.sources import Part, find_images
+    from segconf.inference.sources import Shard, find_images
     from segconf.runs.run_folder import newest_run
 
-    share = Part.parse(part) if part else None
+    chosen_shard = Shard.parse(shard) if shard else None
     options = PredictOptions(
         tile=tile,
         style=as_style(style),
@@ -118,11 +118,11 @@ def predict(
             messages().print(note, highlight=False, markup=False)
     model = load_model(chosen, device=device, batch_size=batch_size)
     with _progress(visible=is_first) as progress:
-        report = run(model, sources, out, options=options, part=share, on_progress=progress)
+        report = run(model, sources, out, options=options, shard=chosen_shard, on_progress=progress)
     if is_first:
         _summarize(report)
-        if model.stranger_score is not None:
-            _count_strangers(report, model.stranger_score.false_alarm_rate)
+        if model.detector is not None:
+            _count_out_of_distribution(report, model.detector.false_alarm_rate)
     if report.broken:
         raise typer.Exit(SOME_IMAGES_BROKEN)
 
@@ -167,14 +167,14 @@ def _progress(*, visible: bool) -> Iterator[Callable[[int, int], None]]:
         yield report
 
 
-def _count_strangers(report: PredictionReport, false_alarms: float) -> None:
-    from segconf.results.rows import UNLIKE_TRAINING
+def _count_out_of_distribution(report: PredictionReport, false_alarms: float) -> None:
+    from segconf.results.rows import OUT_OF_DISTRIBUTION
 
-    found = sum(UNLIKE_TRAINING in row.flags for row in report.rows)
+    found = sum(OUT_OF_DISTRIBUTION in row.flags for row in report.rows)
     if found:
         results().print(
-            f"{found} {'are' if found > 1 else 'is'} unlike the training images (so were "
-            f"{false_alarms:.1%} of the validation images): their confidence means little.",
+            f"{found} {'are' if found > 1 else 'is'} out of distribution, as were "
+            f"{false_alarms:.1%} of the validation images: their confidence means little.",
             highlight=False,
         )
 

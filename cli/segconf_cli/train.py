@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,7 +11,7 @@ import typer
 
 from segconf_cli.data import prepare
 from segconf_cli.display import messages, results
-from segconf_cli.options import ConfigFile, DataFolder, Settings
+from segconf_cli.options import ConfigFile, DataFolder, MethodName, Settings
 
 if TYPE_CHECKING:
     from segconf.config.schema import ExperimentConfig
@@ -35,15 +36,16 @@ def train(
             help="File with the ids to use: .txt, .csv, .json or .npy.", rich_help_panel="Labels"
         ),
     ] = None,
-    resume_labels: Annotated[
+    labels_from_query: Annotated[
         Path | None,
         typer.Option(
+            metavar="LIST",
             help="List of `segconf query`: its images and those that run had labeled.",
             show_default="none",
             rich_help_panel="Labels",
         ),
     ] = None,
-    accept_as_labels: Annotated[
+    pseudo_labels: Annotated[
         Path | None,
         typer.Option(
             metavar="DECISIONS",
@@ -52,18 +54,19 @@ def train(
             rich_help_panel="Labels",
         ),
     ] = None,
-    maps: Annotated[
+    pseudo_labels_folder: Annotated[
         Path | None,
         typer.Option(
+            metavar="MAPS",
             help="Prediction folder that the decisions are about.",
             show_default="none",
             rich_help_panel="Labels",
         ),
     ] = None,
     method: Annotated[
-        str | None,
+        MethodName | None,
         typer.Option(
-            help="softmax, crl, consistency, aes, mcdropout, aleatoric or ensemble.",
+            help="How confidence is trained.",
             show_default="consistency",
             rich_help_panel="Training",
         ),
@@ -100,8 +103,16 @@ def train(
             rich_help_panel="Data and results",
         ),
     ] = None,
+    calibrate: Annotated[
+        bool,
+        typer.Option(
+            "--calibrate/--no-calibrate",
+            help="End with `segconf calibrate` at its default targets.",
+            rich_help_panel="Training",
+        ),
+    ] = True,
 ) -> None:
-    """Train a network that knows where not to be believed.
+    """Train a segmentation network with a confidence map, and calibrate it.
 
     Example: segconf train isic --labeled 250
     """
@@ -124,10 +135,12 @@ def train(
         flags={
             "data.labeled": labeled,
             "data.labeled_list": str(labeled_list) if labeled_list else None,
-            "data.resume_labels": str(resume_labels) if resume_labels else None,
-            "data.accept_as_labels": str(accept_as_labels) if accept_as_labels else None,
-            "data.maps": str(maps) if maps else None,
-            "training.method": method,
+            "data.labels_from_query": str(labels_from_query) if labels_from_query else None,
+            "data.pseudo_labels": str(pseudo_labels) if pseudo_labels else None,
+            "data.pseudo_labels_folder": (
+                str(pseudo_labels_folder) if pseudo_labels_folder else None
+            ),
+            "training.method": method.value if method else None,
             "training.epochs": epochs,
             "training.seed": seed,
             "training.device": device,
@@ -135,7 +148,19 @@ def train(
     )
     prepare(dataset, data)
     folder = resume or out or new_run_path(Path("runs"), resolved, dataset)
-    _summarize(_train(resolved, dataset, data, folder, resume=resume is not None), resolved)
+    job = _Job(dataset, data, folder, resume=resume is not None, calibrate=calibrate)
+    _summarize(_train(resolved, job), resolved)
+
+
+@dataclass(frozen=True)
+class _Job:
+    """What is trained on, and where."""
+
+    dataset: str
+    data: Path | None
+    folder: Path
+    resume: bool
+    calibrate: bool
 
 
 def _origin(resume: Path) -> tuple[str, Path | None, Path]:
@@ -148,9 +173,7 @@ def _origin(resume: Path) -> tuple[str, Path | None, Path]:
     return run.data().dataset, None if where is None else Path(where), run.config_file
 
 
-def _train(
-    config: ExperimentConfig, dataset: str, data: Path | None, folder: Path, *, resume: bool
-) -> TrainingResult:
+def _train(config: ExperimentConfig, job: _Job) -> TrainingResult:
     """Train with a live view; the curves are drawn however it ends."""
     from segconf.runs.run_folder import RunFolder
     from segconf.training.train import train as run
@@ -160,11 +183,17 @@ def _train(
     try:
         with live_view() as listener:
             return run(
-                config, dataset=dataset, data=data, folder=folder, resume=resume, listener=listener
+                config,
+                dataset=job.dataset,
+                data=job.data,
+                folder=job.folder,
+                resume=job.resume,
+                calibrate=job.calibrate,
+                listener=listener,
             )
     except KeyboardInterrupt:
         if listener.folders:
-            messages().print(f"continue with: segconf train --resume {folder}", highlight=False)
+            messages().print(f"continue with: segconf train --resume {job.folder}", highlight=False)
         raise
     finally:
         for run_folder in listener.folders:

@@ -60,15 +60,15 @@ def deepest_features(
     """
     encoder = model.checkpoint.model.get_submodule("encoder")
 
-    def encode(images: Tensor) -> Tensor:
+    def deepest(images: Tensor) -> tuple[Tensor, None]:
         with torch.inference_mode():
-            deepest: Tensor = encoder(images.to(model.device))[-1]  # (B, F, h', w')
-            return deepest.float().mean(dim=(2, 3))
+            maps: Tensor = encoder(images.to(model.device))[-1]  # (B, F, h', w')
+            return maps.float().mean(dim=(2, 3)), None
 
-    run = BatchRunner(encode, BATCH)
+    batches = BatchRunner(deepest, BATCH)
     features: list[Tensor] = []
     for pixels in pool.batches(numbers):
-        features.append(run(model.normalize(pixels)))
+        features.append(batches(model.normalize(pixels))[0])
         if on_progress is not None:
             on_progress("images compared", min(BATCH * len(features), len(numbers)), len(numbers))
     return torch.cat(features)

@@ -9,7 +9,7 @@ import numpy as np
 
 from segconf.data.cache import PixelCache, Pixels, Progress
 from segconf.data.cases import Case, pair_folder, raise_problems
-from segconf.data.preprocessing import Grid
+from segconf.data.preprocessing import Preprocessing
 from segconf.errors import DataError
 from segconf.runs.run_cases import training_cases
 from segconf.runs.run_folder import RunFolder
@@ -49,7 +49,7 @@ def run_pool(
     """
     config, used = run.config(), run.data()
     root, cases = training_cases(config, used, data)
-    cache = PixelCache(root, Grid.of(config), on_progress=on_progress)
+    cache = PixelCache(root, Preprocessing.of(config), on_progress=on_progress)
     # All training images, as the training decoded them: the array is there already.
     pixels = cache.images(cases, label="training")
     wanted = set(used.ids[role])
@@ -61,7 +61,7 @@ def run_pool(
     return Pool(tuple(cases[row] for row in rows), pixels, rows)
 
 
-def folder_pool(folder: Path, grid: Grid, *, on_progress: Progress | None = None) -> Pool:
+def folder_pool(folder: Path, grid: Preprocessing, *, on_progress: Progress | None = None) -> Pool:
     """The images of a folder; of one with `images/` and `masks/`, those without a mask."""
     if not folder.is_dir():
         raise DataError(f"{folder}: no such folder. Give --pool a folder of images.")

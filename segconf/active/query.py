@@ -21,7 +21,7 @@ from segconf.active.strategies import (
 )
 from segconf.data.cache import Progress
 from segconf.data.decisions import decided_cases, read_decisions
-from segconf.data.preprocessing import Grid
+from segconf.data.preprocessing import Preprocessing
 from segconf.devices import resolve_device
 from segconf.errors import ConfigError, DataError
 from segconf.inference.model import Model
@@ -100,7 +100,7 @@ class _Ranking:
     def pool(self) -> Pool:
         asked, config = self.asked, self.run.config()
         if asked.pool is not None:
-            return folder_pool(asked.pool, Grid.of(config), on_progress=self.on_progress)
+            return folder_pool(asked.pool, Preprocessing.of(config), on_progress=self.on_progress)
         return run_pool(self.run, "unlabeled", data=asked.data, on_progress=self.on_progress)
 
     def queue(self) -> Queue:

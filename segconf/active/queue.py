@@ -13,7 +13,7 @@ from segconf.data.cache import Progress
 from segconf.devices import resolve_device
 from segconf.errors import DataError
 from segconf.files import write_text
-from segconf.images.png import write_png
+from segconf.images.encoding import write_png
 from segconf.inference.model import Model
 from segconf.overlays.contact_sheet import Tile, contact_sheet
 from segconf.overlays.overlay import as_share

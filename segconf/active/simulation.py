@@ -10,14 +10,13 @@ from segconf.active.query import Query, query
 from segconf.active.queue import write_queue
 from segconf.active.simulation_results import Point, write_results
 from segconf.active.strategies import Strategy
-from segconf.config.schema import ExperimentConfig
+from segconf.config.schema import ExperimentConfig, setting_differences
 from segconf.data.cache import Progress
 from segconf.data.cases import raise_problems
 from segconf.data.datasets.dataset import HoldOut, dataset_key, find_cases
 from segconf.errors import ConfigError, DataError
 from segconf.evaluation.evaluate import EvaluationOptions, evaluate
 from segconf.files import write_text
-from segconf.runs.resuming import setting_differences
 from segconf.runs.run_folder import RunFolder
 from segconf.training.epoch import TrainingListener
 from segconf.training.train import train
@@ -64,7 +63,7 @@ class Simulation:
                 "--set training.method=consistency."
             )
         options = self.config.data
-        shares = HoldOut(options.validation_share, options.test_share)
+        shares = HoldOut(options.validation_fraction, options.test_fraction)
         found = find_cases(self.dataset, self.data, hold_out=shares)
         raise_problems(found.problems, found.root)
         hidden = [case.id for case in found.training if case.mask_path is None]
@@ -86,10 +85,11 @@ class Simulation:
     def configured(self, *, seed: int, queue: Path | None = None) -> ExperimentConfig:
         """Configuration of a training: from the start labels, or those that a queue adds."""
         values = self.config.model_dump()
-        values["data"] |= {"labeled_list": None, "accept_as_labels": None, "maps": None}
-        values["data"] |= {"labeled": None if queue else self.start, "resume_labels": queue}
-        # Nobody will ask these networks whether an image is a stranger.
-        values["training"] |= {"seed": seed, "features": "online"}
+        values["data"] |= {"labeled_list": None, "pseudo_labels": None}
+        values["data"] |= {"pseudo_labels_folder": None}
+        values["data"] |= {"labeled": None if queue else self.start, "labels_from_query": queue}
+        # These networks predict only images of their own data set.
+        values["training"] |= {"seed": seed, "ood_detector": False}
         return ExperimentConfig.model_validate(values)
 
 
@@ -178,6 +178,7 @@ class _Worker:
             data=self.plan.data,
             folder=folder,
             resume=resume,
+            calibrate=False,
             listener=self.listener,
         )
 

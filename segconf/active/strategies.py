@@ -17,7 +17,7 @@ from segconf.inference.model import Model
 from segconf.results.maps import Maps
 from segconf.results.rows import CaseRow
 from segconf.results.summary import summarize
-from segconf.runs.history_maps import history_maps
+from segconf.training.history_maps import history_maps
 
 Strategy = Literal[
     "confidence",

@@ -1,108 +1,200 @@
-"""Fit the temperature of a run on its validation images and keep it in the run."""
+"""Calibrate a run on its validation images: temperature, risk threshold, referral."""
 
-from collections.abc import Iterator
-from contextlib import nullcontext
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from segconf.calibration.stored import FILE_NAME as THRESHOLD
-from segconf.calibration.temperature import (
-    MAX_PASSES,
-    TemperatureFit,
-    WrittenBatches,
-    fit_temperature,
+from segconf.calibration.referral import fit_referral
+from segconf.calibration.stored import (
+    Calibration,
+    StoredReferral,
+    StoredTemperature,
+    StoredThreshold,
+    write_calibration,
 )
+from segconf.calibration.temperature import TemperatureFit, WrittenBatches, fit_temperature
+from segconf.calibration.threshold import fit_threshold
 from segconf.checkpoints.weights import store_temperature
+from segconf.conventions import IGNORE
 from segconf.data.cache import Progress
+from segconf.data.cases import Case
 from segconf.devices import resolve_device
-from segconf.errors import CheckpointError
+from segconf.errors import ConfigError
 from segconf.inference.model import Model
+from segconf.metrics.image_summary import ImageSummary
+from segconf.metrics.overlap import dice
 from segconf.metrics.streaming import ConfidenceMetrics
+from segconf.results.maps import Maps
+from segconf.results.rows import CaseRow
+from segconf.results.summary import summarize
 from segconf.runs.run_cases import BATCH, GridCases, masked_cases
 from segconf.runs.run_folder import RunFolder
 
+DEFAULT_MAX_RISK = 0.02
+DEFAULT_TARGET_DICE = 0.85
+
+Scaling = Literal["temperature", "none"]
+
 
 @dataclass(frozen=True, slots=True)
-class TemperatureCalibration:
-    """What the temperature changed.
+class CalibrationResult:
+    """What was fitted and stored, and what the temperature changed.
 
     Attributes:
-        fit: the temperature and how it was found.
-        images: validation images it was fitted on.
-        before: metrics of these images at temperature 1.
+        calibration: the content of `calibration.json`.
+        fit: of the temperature; None without one.
+        before: metrics of the validation images at temperature 1.
         after: their metrics at the fitted temperature.
-        removed_threshold: a referral threshold of the run that no longer holds, now removed.
     """
 
-    fit: TemperatureFit
-    images: int
+    calibration: Calibration
+    fit: TemperatureFit | None
     before: dict[str, float]
     after: dict[str, float]
-    removed_threshold: Path | None
 
 
 def calibrate(
-    run_path: Path,
+    run: Path | str,
     *,
-    data: Path | None = None,
+    scaling: Scaling = "temperature",
+    max_risk: float = DEFAULT_MAX_RISK,
+    target_dice: float = DEFAULT_TARGET_DICE,
+    data: Path | str | None = None,
     device: str = "auto",
     on_progress: Progress | None = None,
-) -> TemperatureCalibration:
-    """Fit one temperature by NLL on all validation pixels and store it with the weights.
+) -> CalibrationResult:
+    """Fit everything that a run promises about new images, and store it in the run.
 
-    The fit starts from the network's own logits, whatever temperature the run had: calibrating
-    twice gives the same result. A method of several passes runs each image through them once, and
-    its logits wait in a temporary file.
+    The fit starts from the network's own logits, whatever was stored before: calibrating twice
+    gives the same result. The network sees each image once; its logits wait in a temporary file.
 
     Args:
-        run_path: the run folder.
+        run: the run folder.
+        scaling: fit one temperature by the NLL of all validation pixels, or leave logits alone.
+        max_risk: largest fraction of wrong pixels at or above the confidence threshold.
+        target_dice: mean Dice that the cases which are not referred should have.
         data: where the data set lies, if it has moved since.
         device: auto, cpu, cuda, cuda:N or mps.
         on_progress: called with what is done, how many images are, and how many there are.
     """
-    run = RunFolder(run_path)
-    cases, root = masked_cases(run, "val", data)
-    model = Model(run_path, device=resolve_device(device), batch_size=BATCH)
-    stored, model.temperature = model.temperature, 1.0
-    small = GridCases(cases, root, model.config, "val", on_progress)
-    repeats = MAX_PASSES if model.passes.count == 1 else 1
-    seen, total = 0, len(cases) * repeats
+    check_targets(max_risk=max_risk, target_dice=target_dice)
+    path = Path(run)
+    folder = RunFolder(path)
+    cases, root = masked_cases(folder, "val", None if data is None else Path(data))
+    model = Model(path, device=resolve_device(device), batch_size=BATCH, calibrated=False)
+    grid_cases = GridCases(cases, root, model.config, "val", on_progress)
+    with WrittenBatches(lambda: _logits(model, grid_cases, on_progress)) as batches:
+        fit = fit_temperature(batches) if scaling == "temperature" else None
+        temperature = 1.0 if fit is None else fit.temperature
+        found = _measure(batches(), cases, temperature, classes=model.config.model.classes)
+    threshold = fit_threshold(found.pooled, found.summaries, max_risk)
+    referral = fit_referral(found.rows, found.dice, target_dice)
+    images = len(cases)
+    calibration = Calibration(
+        weights_sha256=model.weights_sha256,
+        temperature=None
+        if fit is None
+        else StoredTemperature(
+            value=fit.temperature,
+            interval=fit.interval,
+            nll_before=fit.nll_before,
+            nll=fit.nll,
+            images=images,
+        ),
+        threshold=StoredThreshold(
+            confidence=threshold.threshold,
+            max_risk=max_risk,
+            risk=_known(threshold.risk),
+            risk_interval=None if math.isnan(threshold.risk) else threshold.risk_interval,
+            coverage=threshold.coverage,
+            coverage_interval=threshold.coverage_interval,
+            right_below=_known(threshold.right_below),
+            images=images,
+        ),
+        referral=StoredReferral(
+            score=referral.score,
+            threshold=_known(referral.threshold),
+            target_dice=target_dice,
+            fraction=referral.fraction,
+            kept_dice=_known(referral.kept_dice),
+            kept_dice_interval=None if math.isnan(referral.kept_dice) else referral.interval,
+            images=images,
+        ),
+    )
+    store_temperature(path, temperature)
+    write_calibration(path, calibration)
+    return CalibrationResult(calibration, fit, found.before.compute(), found.pooled.compute())
 
-    def batches() -> Iterator[tuple[Tensor, Tensor]]:
-        nonlocal seen
-        for images, masks in small.batches():
-            logits = torch.from_numpy(model.grid_logits(images))  # (B, K, h, w)
-            yield logits, torch.from_numpy(masks)
-            seen += len(logits)
-            if on_progress is not None:
-                words = f", at most {repeats} passes" if repeats > 1 else ""
-                on_progress(f"validation images{words}", min(seen, total), total)
 
-    before, after = (ConfidenceMetrics(num_classes=model.config.model.classes) for _ in range(2))
-    with nullcontext(batches) if repeats > 1 else WrittenBatches(batches) as again:
-        fit = fit_temperature(again)
-        for logits, labels in again():
-            before.update(logits, labels)
-            after.update(logits / fit.temperature, labels)
-    removed = None
-    if fit.temperature != stored:
-        removed = _remove_threshold(run_path)
-        store_temperature(run_path, fit.temperature)
-    return TemperatureCalibration(fit, len(cases), before.compute(), after.compute(), removed)
+def check_targets(*, max_risk: float, target_dice: float) -> None:
+    """Refuse targets that are no fractions."""
+    for name, value in (("max_risk", max_risk), ("target_dice", target_dice)):
+        if not 0 < value < 1:
+            raise ConfigError(f"{name} = {value}: expected a number between 0 and 1.")
 
 
-def _remove_threshold(run_path: Path) -> Path | None:
-    """Remove a threshold on confidences that the new temperature changes."""
-    path = run_path / THRESHOLD
-    if not path.exists():
-        return None
-    try:
-        path.unlink()
-    except OSError as error:
-        raise CheckpointError(
-            f"{path}: cannot be removed ({error.strerror}). Make the run folder writable."
-        ) from error
-    return path
+def _known(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _logits(
+    model: Model, cases: GridCases, on_progress: Progress | None
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Logits (B, K, h, w) and masks (B, h, w) of all images."""
+    done = 0
+    for images, masks in cases.batches():
+        logits = torch.from_numpy(model.grid_logits(images))
+        yield logits, torch.from_numpy(masks)
+        done += len(logits)
+        if on_progress is not None:
+            on_progress("validation images", done, len(cases.cases))
+
+
+@dataclass(frozen=True, slots=True)
+class _Measured:
+    """Validation images after the temperature."""
+
+    before: ConfidenceMetrics
+    pooled: ConfidenceMetrics
+    summaries: list[ImageSummary]
+    rows: list[CaseRow]
+    dice: np.ndarray[tuple[int], np.dtype[np.float64]]
+
+
+def _measure(
+    batches: Iterator[tuple[Tensor, Tensor]],
+    cases: Sequence[Case],
+    temperature: float,
+    *,
+    classes: int,
+) -> _Measured:
+    before = ConfidenceMetrics(num_classes=classes)
+    pooled = ConfidenceMetrics(num_classes=classes)
+    summaries: list[ImageSummary] = []
+    rows: list[CaseRow] = []
+    reached: list[float] = []
+    for logits, masks in batches:
+        before.update(logits, masks)
+        for one, mask in zip(logits / temperature, masks.numpy(), strict=True):
+            metrics = ConfidenceMetrics(num_classes=classes)
+            metrics.update(one[None], mask[None])
+            pooled.merge(metrics)
+            summaries.append(metrics.summary())
+            case, maps = cases[len(rows)], Maps.of_grid(one.numpy())
+            row = CaseRow(case.id, case.image_path.name, *mask.shape)
+            rows.append(summarize(row, maps, threshold=0))
+            reached.append(dice_of(maps, mask))
+    return _Measured(before, pooled, summaries, rows, np.array(reached))
+
+
+def dice_of(maps: Maps, mask: np.ndarray[tuple[int, ...], np.dtype[np.uint8]]) -> float:
+    """Foreground Dice of a predicted slice; 1 where both masks are empty: nothing was missed."""
+    valid = mask != IGNORE
+    overlap = dice((maps.mask[0] > 0) & valid, (mask > 0) & valid)
+    return 1.0 if math.isnan(overlap) else overlap

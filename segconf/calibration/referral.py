@@ -1,22 +1,15 @@
-"""Which cases a run refers to an expert: the score and the threshold chosen on validation."""
+"""Referral: which cases an expert has to see, so that the others are good enough."""
 
-import json
-import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from segconf.errors import CheckpointError
 from segconf.metrics.bootstrap import draw_units, percentile_interval
 from segconf.metrics.selective import harmonic_difference
-from segconf.results.prediction_folder import DEFAULT_ORDER
-
-FILE_NAME = "triage.json"
-
 
 SCORES = (
     "expected_dice",
@@ -28,45 +21,6 @@ SCORES = (
 """Columns of `cases.csv` that say how good a case probably is, high = good."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReferralRule:
-    """Refer the cases whose score is below the threshold.
-
-    Attributes:
-        score: a column of `cases.csv`, the best of them on validation images.
-        threshold: what reached the target on validation; infinite where nothing did.
-        target_dice: mean Dice that the cases that are not referred should have.
-        share: of the validation cases that were referred to reach it.
-    """
-
-    score: str = DEFAULT_ORDER
-    threshold: float = math.inf
-    target_dice: float = math.nan
-    share: float = math.nan
-
-
-def read_referral_rule(run: Path) -> ReferralRule | None:
-    """The rule in a run folder, or beside a weights file; None where there is none."""
-    path = (run if run.is_dir() else run.parent) / FILE_NAME
-    if not path.is_file():
-        return None
-    try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-        threshold = math.inf if values["threshold"] is None else float(values["threshold"])
-        rule = ReferralRule(
-            values["score"], threshold, float(values["target_dice"]), float(values["share"])
-        )
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise CheckpointError(
-            f"{path}: not a referral rule ({error}). Remove it, or run `segconf triage` again."
-        ) from error
-    if rule.score not in SCORES:
-        raise CheckpointError(
-            f"{path}: unknown score {rule.score}. Remove it, or run `segconf triage` again."
-        )
-    return rule
-
-
 Floats: TypeAlias = NDArray[np.float64]
 
 
@@ -76,13 +30,13 @@ class Referral:
 
     Attributes:
         referred: number of cases with the lowest scores.
-        share: the same as a share of all cases.
+        fraction: the same as a fraction of all cases.
         threshold: score of the worst case that is kept; infinite when none is kept.
         kept_quality: mean quality of the kept cases; nan when none is kept.
     """
 
     referred: int
-    share: float
+    fraction: float
     threshold: float
     kept_quality: float
 
@@ -95,8 +49,8 @@ def image_risk_curve(score: NDArray[Any], risk: NDArray[Any]) -> Floats:
         risk: (N,) such as 1 - Dice.
     """
     _, group, size = np.unique(-np.asarray(score), return_inverse=True, return_counts=True)
-    share = (np.bincount(group, risk) / size)[np.sort(group)]  # (N,) expected risk of each place
-    return np.cumsum(share) / np.arange(1, len(share) + 1)
+    expected = (np.bincount(group, risk) / size)[np.sort(group)]  # (N,) risk of each place
+    return np.cumsum(expected) / np.arange(1, len(expected) + 1)
 
 
 def image_aurc(score: NDArray[Any], risk: NDArray[Any], weights: NDArray[Any] | None = None) -> Any:
@@ -134,7 +88,7 @@ def aurc_interval(
     return percentile_interval(image_aurc(score, risk, weights))
 
 
-def share_to_refer(score: NDArray[Any], quality: NDArray[Any], target: float) -> Referral:
+def cases_to_refer(score: NDArray[Any], quality: NDArray[Any], target: float) -> Referral:
     """Fewest cases to refer, lowest scores first, so that the others have a mean quality.
 
     Cases with equal scores are referred together. Where even the best-scored case is not good
@@ -156,3 +110,67 @@ def share_to_refer(score: NDArray[Any], quality: NDArray[Any], target: float) ->
     first = reached[0]
     referred = count - int(kept[first])
     return Referral(referred, referred / count, float(values[first]), float(mean[first]))
+
+
+class ScoredCase(Protocol):
+    """A row of `cases.csv`."""
+
+    @property
+    def expected_dice(self) -> float:
+        """Like all columns of `SCORES`, nan where it is not defined."""
+
+
+def scores_of(rows: Sequence[ScoredCase], name: str) -> Floats:
+    """(N,) values of a score; -1 where it is not defined: those cases are referred first."""
+    values = np.array([getattr(row, name) for row in rows], np.float64)
+    return np.where(np.isnan(values), -1.0, values)
+
+
+@dataclass(frozen=True, slots=True)
+class ReferralFit:
+    """The score that orders validation cases best, and its threshold for a target.
+
+    Attributes:
+        score: one of `SCORES`.
+        threshold: cases below are referred; infinite where the target was not reached.
+        fraction: of the validation cases that are referred.
+        kept_dice: mean Dice of the others; nan where there are none.
+        interval: of that mean, 95% over resampled images.
+    """
+
+    score: str
+    threshold: float
+    fraction: float
+    kept_dice: float
+    interval: tuple[float, float]
+
+
+def fit_referral(rows: Sequence[ScoredCase], dice: Floats, target_dice: float) -> ReferralFit:
+    """Choose the score with the smallest image-level AURC, and its threshold for the target.
+
+    Args:
+        rows: validation cases.
+        dice: (N,) that they reached.
+        target_dice: mean Dice that the cases which are not referred should have.
+    """
+    risk = 1 - dice
+    best = min(SCORES, key=lambda name: image_aurc(scores_of(rows, name), risk))
+    score = scores_of(rows, best)
+    found = cases_to_refer(score, dice, target_dice)
+    kept = score >= found.threshold  # (N,)
+    interval = (float("nan"), float("nan"))
+    if kept.any():
+        weights = _draws(len(dice))[:, kept]  # (R, kept)
+        drawn = weights.sum(axis=1)
+        means = (weights @ dice[kept])[drawn > 0] / drawn[drawn > 0]
+        low, high = np.quantile(means, [0.025, 0.975])
+        interval = (float(low), float(high))
+    return ReferralFit(best, found.threshold, found.fraction, found.kept_quality, interval)
+
+
+def _draws(count: int, *, resamples: int = 1000, seed: int = 0) -> Floats:
+    """(R, N) how often each image was drawn."""
+    picks = np.random.default_rng(seed).integers(count, size=(resamples, count))
+    weights = np.zeros((resamples, count))
+    np.add.at(weights, (np.arange(resamples)[:, None], picks), 1)
+    return weights

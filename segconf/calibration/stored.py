@@ -1,57 +1,114 @@
-"""Which confidence calls for a second look: what a run measured, or a documented default."""
+"""`calibration.json` of a run: every number fitted on validation images, tied to the weights."""
 
-import json
-from dataclasses import dataclass
+import math
 from pathlib import Path
+from typing import Literal
 
+from segconf.config.records import read_record, record_text
+from segconf.config.schema import Count, Interval, Number, Positive, Probability, Section
 from segconf.errors import CheckpointError
+from segconf.files import write_text
 
 FILE_NAME = "calibration.json"
-
-
 DEFAULT_THRESHOLD = 0.7
-"""Referral threshold of a run that has not chosen its own."""
+"""Confidence below which pixels are shaded, for a model without a calibration."""
+DEFAULT_ORDER = "expected_dice"
+"""Column of `cases.csv` that the review page sorts by, for a model without a calibration."""
 
 
-@dataclass(frozen=True, slots=True)
-class Calibration:
-    """Referral threshold of a run.
+class StoredTemperature(Section):
+    """The temperature that logits are divided by, and what it does to the NLL."""
 
-    Attributes:
-        threshold: pixels with less confidence are to be looked at.
-        max_risk: share of wrong pixels above the threshold that was tolerated to choose it.
-        right_below: share of validation pixels under the threshold that were right.
-    """
+    value: Positive
+    interval: Interval
+    nll_before: Number
+    nll: Number
+    images: Count
 
-    threshold: float = DEFAULT_THRESHOLD
-    max_risk: float | None = None
-    right_below: float | None = None
+
+class StoredThreshold(Section):
+    """The lowest confidence at or above which at most `max_risk` of the pixels were wrong."""
+
+    confidence: Probability
+    max_risk: Probability
+    risk: Probability | None
+    """Fraction of wrong pixels among those at or above the threshold; null without any."""
+    risk_interval: Interval | None
+    coverage: Probability
+    """Fraction of pixels at or above the threshold."""
+    coverage_interval: Interval
+    right_below: Probability | None
+    """Fraction of right pixels among those below the threshold; null without any."""
+    images: Count
+
+
+class StoredReferral(Section):
+    """Refer the cases whose score is below the threshold."""
+
+    score: str
+    threshold: Number | None
+    """What reached the target on validation images; null where nothing did: refer every case."""
+    target_dice: Probability
+    fraction: Probability
+    """Fraction of the validation cases that were referred to reach it."""
+    kept_dice: Probability | None
+    kept_dice_interval: Interval | None
+    images: Count
 
     @property
-    def upper(self) -> float:
+    def limit(self) -> float:
+        """The threshold as a number; infinite where no case is kept."""
+        return math.inf if self.threshold is None else self.threshold
+
+
+class Calibration(Section):
+    """What `calibrate` fitted for a run. Each part may be missing."""
+
+    format: Literal["segconf calibration 2"] = "segconf calibration 2"
+    weights_sha256: str = ""
+    temperature: StoredTemperature | None = None
+    threshold: StoredThreshold | None = None
+    referral: StoredReferral | None = None
+
+    @property
+    def lower_level(self) -> float:
+        """Confidence below which pixels are shaded as low."""
+        return DEFAULT_THRESHOLD if self.threshold is None else self.threshold.confidence
+
+    @property
+    def upper_level(self) -> float:
         """The second level that is shown, half way from the threshold to certainty."""
-        return (1 + self.threshold) / 2
+        return (1 + self.lower_level) / 2
+
+    @property
+    def order(self) -> str:
+        """Column of `cases.csv` that the review page sorts by."""
+        return DEFAULT_ORDER if self.referral is None else self.referral.score
 
 
-def read_calibration(run: Path) -> Calibration:
-    """Calibration in a run folder, or beside a weights file; the default where there is none."""
+def read_calibration(run: Path, weights_sha256: str) -> Calibration:
+    """Calibration in a run folder, or beside a weights file; an empty one where there is none.
+
+    Raises:
+        CheckpointError: the file is damaged, or belongs to other weights.
+    """
     folder = run if run.is_dir() else run.parent
     path = folder / FILE_NAME
     if not path.is_file():
-        return Calibration()
+        return Calibration(weights_sha256=weights_sha256)
+    way_out = f"Fit it again with: segconf calibrate {folder}, or remove the file."
+    found = read_record(path, Calibration, error=CheckpointError, way_out=way_out)
+    if found.weights_sha256 != weights_sha256:
+        raise CheckpointError(f"{path}: belongs to other weights than those beside it. {way_out}")
+    return found
+
+
+def write_calibration(run: Path, calibration: Calibration) -> None:
+    """Write `calibration.json` completely or not at all."""
+    path = run / FILE_NAME
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-        threshold = float(values["threshold"])
-        optional = {
-            name: float(values[name])
-            for name in ("max_risk", "right_below")
-            if values.get(name) is not None
-        }
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        write_text(path, record_text(calibration))
+    except OSError as error:
         raise CheckpointError(
-            f"{path}: expected a JSON object with a number `threshold` ({error}). "
-            "Remove the file, or measure the threshold again."
+            f"{path}: cannot be written ({error.strerror or error}). Make the run folder writable."
         ) from error
-    if not all(0 <= value <= 1 for value in (threshold, *optional.values())):
-        raise CheckpointError(f"{path}: thresholds and shares lie between 0 and 1.")
-    return Calibration(threshold, **optional)

@@ -1,4 +1,4 @@
-"""One number that makes a network as sure as it is right: temperature scaling."""
+"""Temperature scaling: one number that logits are divided by, fitted by the NLL."""
 
 import math
 import tempfile
@@ -19,6 +19,8 @@ BOUNDS = (0.05, 20.0)
 MAX_PASSES = 20
 
 
+NORMAL_975 = 1.959963984540054
+_WIDEST = math.log(1e3)
 _FLAT = 1e-6
 """Slope of the NLL over log T at which the search ends."""
 
@@ -29,10 +31,20 @@ Batches = Callable[[], Iterable[tuple[Tensor, Tensor]]]
 
 @dataclass(frozen=True, slots=True)
 class TemperatureFit:
-    """The temperature with the smallest NLL, and the passes over the images that it took."""
+    """The temperature with the smallest NLL.
+
+    Attributes:
+        temperature: T of softmax(z / T).
+        interval: 95%, over images.
+        nll: mean NLL at the temperature.
+        nll_before: mean NLL at temperature 1.
+        passes: passes over the images that it took.
+    """
 
     temperature: float
+    interval: tuple[float, float]
     nll: float
+    nll_before: float
     passes: int
 
     @property
@@ -73,7 +85,37 @@ def fit_temperature(batches: Batches) -> TemperatureFit:
     optimizer.step(closure)  # type: ignore[no-untyped-call]
     nll, best = min(tried)
     temperature = BOUNDS[0] if best == low else BOUNDS[1] if best == high else math.exp(best)
-    return TemperatureFit(temperature, nll, len(tried))
+    interval = temperature_interval(batches(), temperature)
+    return TemperatureFit(temperature, interval, nll, tried[0][0], len(tried) + 1)
+
+
+def temperature_interval(
+    batches: Iterable[tuple[Tensor, Tensor]], temperature: float
+) -> tuple[float, float]:
+    """95% interval of a fitted temperature, robust to the dependence of pixels within an image.
+
+    The sandwich estimate for theta = log T with images as units: with the slope ``s_i`` of the NLL
+    of image i at theta and the curvature ``h`` of the NLL of all images, the standard error is
+    ``sqrt(sum_i s_i^2) / h``. With u = z / T and p = softmax(u), the curvature of a pixel is the
+    variance of u under p plus its slope with opposite sign.
+    """
+    slopes: list[float] = []
+    curvature = 0.0
+    for logits, labels in batches:
+        for image, truth in zip(logits, labels, strict=True):
+            keep = truth != IGNORE  # (H, W)
+            scaled = image.movedim(0, -1)[keep].double() / temperature  # (N, K)
+            classes = truth[keep].long()[:, None]  # (N, 1)
+            probabilities = scaled.softmax(dim=1)
+            expected = (probabilities * scaled).sum(dim=1)  # (N,)
+            slope = float((scaled.gather(1, classes)[:, 0] - expected).sum())
+            variance = (probabilities * scaled**2).sum(dim=1) - expected**2
+            slopes.append(slope)
+            curvature += float(variance.sum()) - slope
+    if curvature <= 0:
+        return BOUNDS
+    error = NORMAL_975 * math.sqrt(math.fsum(slope**2 for slope in slopes)) / curvature
+    return temperature * math.exp(-min(error, _WIDEST)), temperature * math.exp(min(error, _WIDEST))
 
 
 def mean_nll(batches: Iterable[tuple[Tensor, Tensor]], temperature: float) -> tuple[float, float]:

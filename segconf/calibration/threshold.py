@@ -1,4 +1,4 @@
-"""The confidence above which the pixels of a run can be believed."""
+"""Risk threshold: the confidence at or above which few pixels are wrong."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,47 +8,43 @@ import torch
 
 from segconf.metrics.bootstrap import draw_units, percentile_interval
 from segconf.metrics.image_summary import ImageSummary
+from segconf.metrics.selective import ratio
 from segconf.metrics.streaming import ConfidenceMetrics
 
 
 @dataclass(frozen=True, slots=True)
 class Threshold:
-    """Fitted on validation images; `predict` refers pixels below it to the reader."""
+    """Fitted on validation images.
+
+    Attributes:
+        threshold: the lowest confidence whose pixels, from it upwards, keep the risk.
+        max_risk: fraction of wrong pixels that was allowed.
+        risk: fraction of wrong pixels at or above the threshold; nan without any.
+        risk_interval: of that fraction at this threshold, 95% over resampled images.
+        coverage: fraction of pixels at or above the threshold.
+        coverage_interval: the same for the coverage.
+        right_below: fraction of right pixels below the threshold; nan without any.
+    """
 
     threshold: float
     max_risk: float
     risk: float
-    """Share of wrong pixels among those at or above the threshold."""
+    risk_interval: tuple[float, float]
     coverage: float
-    """Share of pixels at or above the threshold."""
     coverage_interval: tuple[float, float]
-    """95%, over resampled images."""
     right_below: float
-    """Share of right pixels among those below the threshold; nan where there are none."""
-
-    def as_json(self) -> dict[str, object]:
-        """Content of `calibration.json`; null where there is no pixel below."""
-        below = None if np.isnan(self.right_below) else self.right_below
-        return {
-            "threshold": self.threshold,
-            "max_risk": self.max_risk,
-            "risk": self.risk,
-            "coverage": self.coverage,
-            "coverage_interval": list(self.coverage_interval),
-            "right_below": below,
-        }
 
 
 def fit_threshold(
-    pooled: ConfidenceMetrics, images: Sequence[ImageSummary], max_risk: float, *, seed: int = 0
+    pooled: ConfidenceMetrics, summaries: Sequence[ImageSummary], max_risk: float, *, seed: int = 0
 ) -> Threshold:
-    """Lowest confidence at or above which at most `max_risk` of the validation pixels are wrong.
+    """Lowest confidence at or above which at most `max_risk` of the pixels are wrong.
 
     Args:
         pooled: all validation pixels.
-        images: the same pixels as one summary per image.
-        max_risk: fraction of wrong pixels that is tolerated.
-        seed: of the resampled images.
+        summaries: the same, image by image, for the intervals.
+        max_risk: fraction of wrong pixels that is allowed.
+        seed: of the resampling.
     """
     found = pooled.threshold_for_risk(max_risk)
     pixels = pooled.pixels
@@ -56,21 +52,23 @@ def fit_threshold(
     above = found.coverage * pixels
     right_above = above * (1 - found.risk) if above else 0.0
     below = pixels - above
+    risk_interval, coverage_interval = _intervals(summaries, found.log_odds, seed)
     return Threshold(
         threshold=min(found.confidence, 1.0),
         max_risk=max_risk,
         risk=found.risk,
+        risk_interval=risk_interval,
         coverage=found.coverage,
-        coverage_interval=_coverage_interval(images, found.log_odds, seed),
+        coverage_interval=coverage_interval,
         right_below=(right - right_above) / below if below else float("nan"),
     )
 
 
-def _coverage_interval(
-    images: Sequence[ImageSummary], log_odds: float, seed: int
-) -> tuple[float, float]:
-    """95% percentiles of the coverage at a fixed threshold over resampled images."""
-    counts = np.array([image.pixels_above(log_odds) for image in images])  # (I, 2)
-    weights = draw_units(len(images), torch.Generator().manual_seed(seed))  # (R, I)
-    above, total = (weights @ counts).T  # (R,), (R,)
-    return percentile_interval(above / total)
+def _intervals(
+    summaries: Sequence[ImageSummary], log_odds: float, seed: int
+) -> tuple[tuple[float, float], tuple[float, float]]:
+    """Percentiles of risk and coverage at a fixed threshold over resampled images."""
+    counts = np.array([summary.counts_above(log_odds) for summary in summaries])  # (I, 3)
+    weights = draw_units(len(summaries), torch.Generator().manual_seed(seed))  # (R, I)
+    wrong, above, total = (weights @ counts).T  # (R,) each
+    return percentile_interval(ratio(wrong, above)), percentile_interval(ratio(above, total))

@@ -1,73 +1,53 @@
-"""Which predictions an expert has to see: image-level scores judged by the Dice they foretell."""
+"""How well image-level scores order cases, and which cases of a prediction folder to refer."""
 
 import csv
 import io
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from segconf.calibration.calibrate import dice_of
 from segconf.calibration.referral import (
-    FILE_NAME,
     SCORES,
     Referral,
-    ReferralRule,
     aurc_interval,
+    cases_to_refer,
     image_aurc,
     image_risk_curve,
-    share_to_refer,
+    scores_of,
 )
-from segconf.conventions import IGNORE
+from segconf.calibration.stored import StoredReferral
 from segconf.data.cache import Progress
 from segconf.devices import resolve_device
-from segconf.errors import ConfigError
-from segconf.evaluation.evaluate import EvaluationOptions
+from segconf.errors import CheckpointError, DataError
 from segconf.files import write_text
 from segconf.inference.model import Model
-from segconf.metrics.overlap import dice
-from segconf.plots.image_scores import triage_plot
+from segconf.plots.image_scores import referral_plot
 from segconf.results.maps import Maps
-from segconf.results.rows import CaseRow
+from segconf.results.prediction_folder import PredictionFolder
+from segconf.results.rows import OUT_OF_DISTRIBUTION, CaseRow
 from segconf.results.summary import summarize
 from segconf.runs.run_cases import BATCH, GridCases, masked_cases
 from segconf.runs.run_folder import RunFolder
 
 Floats = NDArray[np.float64]
-
-
 BEST = "best possible"
-
-
+REFERRALS = "referrals.csv"
+_UNREADABLE = "could not be read"
+_EMPTY = "empty mask"
 _DEFINITIONS = {
     "risk": "1 - Dice of an image; 0 where both the prediction and the mask are empty",
     "aurc": "mean risk of the k best-scored images, averaged over k = 1 .. N; ties share",
-    "share": "fewest cases to refer, lowest score first, so that the others reach the target",
-    "without a score": "a case without predicted lesion has no border or foreground: it goes first",
+    "fraction": "fewest cases to refer, lowest score first, so that the others reach the target",
+    "without a score": "an empty predicted mask has no border or foreground: it goes first",
     "random": "referring at random leaves the mean as it is: none or all have to be referred",
     "interval": "95%, percentiles of 1000 resamples of images",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class JudgedCases:
-    """Rows as `predict` would write them, and the Dice that was reached."""
-
-    rows: tuple[CaseRow, ...]
-    dice: Floats  # (N,) 1 where both masks are empty
-
-    def score(self, name: str) -> Floats:
-        """(N,) values of a score, high = good; a case that has none goes first."""
-        return scores_of(self.rows, name)
-
-
-def scores_of(rows: Sequence[CaseRow], name: str) -> Floats:
-    """(N,) values of a score; -1 where nothing was found: those are to be looked at first."""
-    values = np.array([getattr(row, name) for row in rows], np.float64)
-    return np.where(np.isnan(values), -1.0, values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +61,7 @@ class ScoreReport:
 
 @dataclass(frozen=True, slots=True)
 class Triage:
-    """The scores on a split, what chance and the best order would do, and the rule of the run.
+    """The scores on a split, and what a random and the best order would do.
 
     Attributes:
         folder: the report.
@@ -89,8 +69,8 @@ class Triage:
         cases: number of images.
         mean_dice: of all of them.
         scores: report by score; the best possible order among them.
-        random: share to refer when cases are picked at random: 0 or 1.
-        rule: chosen on validation.
+        random: fraction to refer when cases are picked at random: 0 or 1.
+        rule: that of the run, fitted on validation images.
     """
 
     folder: Path
@@ -99,51 +79,78 @@ class Triage:
     mean_dice: float
     scores: Mapping[str, ScoreReport]
     random: float
-    rule: ReferralRule
+    rule: StoredReferral
+
+
+@dataclass(frozen=True, slots=True)
+class ReferredCase:
+    """A case and why an expert should see it; an empty reason means that it may be kept."""
+
+    case: str
+    score: float
+    reason: str
+
+
+def stored_rule(model: Model) -> StoredReferral:
+    """The referral rule of a run.
+
+    Raises:
+        CheckpointError: the run has none.
+    """
+    rule = model.calibration.referral
+    if rule is None:
+        folder = model.checkpoint.path.parent
+        raise CheckpointError(
+            f"{folder}: no referral rule yet. Fit one with: segconf calibrate {folder}"
+        )
+    return rule
 
 
 def triage(
     run_path: Path,
-    options: EvaluationOptions,
     *,
-    target_dice: float = 0.85,
+    split: str = "test",
+    data: Path | None = None,
+    device: str = "auto",
     out: Path | None = None,
     on_progress: Progress | None = None,
 ) -> Triage:
-    """Judge all scores on a split, and let validation choose the rule that the run keeps.
+    """Measure all scores on a split against the target of the run's referral rule.
 
     Args:
         run_path: the run folder.
-        options: split, data and device; the grid is that of the network.
-        target_dice: mean Dice that the cases which are not referred should have.
+        split: test or val.
+        data: where the data set lies, if it has moved since.
+        device: auto, cpu, cuda, cuda:N or mps.
         out: folder of the report; `evaluation/<split>` of the run when not given.
         on_progress: called with what is done, how many images are, and how many there are.
     """
     run = RunFolder(run_path)
     run.data()
-    split, data = options.split, options.data
-    model = Model(run_path, device=resolve_device(options.device), batch_size=BATCH)
-    validation = judge_cases(run, model, "val", data, on_progress)
-    rule = choose_rule(validation, target_dice)
-    judged = validation if split == "val" else judge_cases(run, model, split, data, on_progress)
-    folder = out or run.path / "evaluation" / split
-    found = _report(judged, rule, folder, split)
-    _write(found, judged, target_dice)
-    content = {
-        "score": rule.score,
-        "threshold": rule.threshold if math.isfinite(rule.threshold) else None,
-        "target_dice": target_dice,
-        "share": rule.share,
-        "validation_images": len(validation.rows),
+    model = Model(run_path, device=resolve_device(device), batch_size=BATCH)
+    rule = stored_rule(model)
+    rows, dice = _scored_cases(run, model, split, data, on_progress)
+    columns = {name: scores_of(rows, name) for name in SCORES} | {BEST: dice}
+    risk, mean = 1 - dice, float(dice.mean())
+    reports = {
+        name: ScoreReport(
+            image_aurc(score, risk),
+            aurc_interval(score, risk),
+            cases_to_refer(score, dice, rule.target_dice),
+        )
+        for name, score in columns.items()
     }
-    write_text(run.path / FILE_NAME, json.dumps(content, indent=1))
+    random = 0.0 if mean >= rule.target_dice else 1.0
+    folder = out or run.path / "evaluation" / split
+    found = Triage(folder, split, len(dice), mean, reports, random, rule)
+    _write(found, rows, dice, model.weights_sha256)
     return found
 
 
-def judge_cases(
+def _scored_cases(
     run: RunFolder, model: Model, split: str, data: Path | None, on_progress: Progress | None
-) -> JudgedCases:
-    """Scores and Dice of the labeled images of a split, on the network's grid."""
+) -> tuple[list[CaseRow], Floats]:
+    """Rows as `predict` would write them, and the Dice (N,) that was reached, on the grid."""
     cases, root = masked_cases(run, split, data)
     rows: list[CaseRow] = []
     reached: list[float] = []
@@ -152,66 +159,40 @@ def judge_cases(
             case, maps = cases[len(rows)], Maps.of_grid(logits)
             row = CaseRow(case.id, case.image_path.name, *mask.shape)
             rows.append(summarize(row, maps, threshold=model.scale.threshold))
-            valid = mask != IGNORE
-            overlap = dice((maps.mask[0] > 0) & valid, (mask > 0) & valid)
-            reached.append(1.0 if math.isnan(overlap) else overlap)
+            reached.append(dice_of(maps, mask))
         if on_progress is not None:
             on_progress(f"{split} images", len(rows), len(cases))
-    return JudgedCases(tuple(rows), np.array(reached))
+    return rows, np.array(reached)
 
 
-def choose_rule(validation: JudgedCases, target_dice: float) -> ReferralRule:
-    """The score with the smallest AURC on validation, and its threshold for the target."""
-    if not 0 < target_dice <= 1:
-        raise ConfigError(f"--target-dice {target_dice}: expected a number between 0 and 1.")
-    risk = 1 - validation.dice
-    best = min(SCORES, key=lambda name: image_aurc(validation.score(name), risk))
-    referral = share_to_refer(validation.score(best), validation.dice, target_dice)
-    return ReferralRule(best, referral.threshold, target_dice, referral.share)
-
-
-def _report(judged: JudgedCases, rule: ReferralRule, folder: Path, split: str) -> Triage:
-    columns = {name: judged.score(name) for name in SCORES} | {BEST: judged.dice}
-    risk, target, mean = 1 - judged.dice, rule.target_dice, float(judged.dice.mean())
-    reports = {
-        name: ScoreReport(
-            image_aurc(score, risk),
-            aurc_interval(score, risk),
-            share_to_refer(score, judged.dice, target),
-        )
-        for name, score in columns.items()
-    }
-    return Triage(
-        folder, split, len(risk), mean, reports, random=0.0 if mean >= target else 1.0, rule=rule
-    )
-
-
-def _write(found: Triage, judged: JudgedCases, target: float) -> None:
-    folder = found.folder
+def _write(found: Triage, rows: list[CaseRow], dice: Floats, weights_sha256: str) -> None:
+    folder, rule = found.folder, found.rule
     folder.mkdir(parents=True, exist_ok=True)
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["case", "dice", *SCORES])
-    for row, reached in zip(judged.rows, judged.dice, strict=True):
+    for row, reached in zip(rows, dice, strict=True):
         values = [getattr(row, name) for name in SCORES]
         numbers = ["" if math.isnan(value) else f"{value:.6f}" for value in (reached, *values)]
         writer.writerow([row.case, *numbers])
     write_text(folder / "triage.csv", text.getvalue())
     content = {
+        "weights_sha256": weights_sha256,
         "split": found.split,
         "images": found.cases,
         "mean_dice": found.mean_dice,
-        "target_dice": target,
-        "default": found.rule.score,
+        "target_dice": rule.target_dice,
+        "default": rule.score,
         "scores": {name: _plain(report) for name, report in found.scores.items()},
-        "random": {"aurc": 1 - found.mean_dice, "share": found.random},
+        "random": {"aurc": 1 - found.mean_dice, "fraction": found.random},
         "definitions": _DEFINITIONS,
     }
     write_text(folder / "triage.json", json.dumps(content, indent=1))
-    risk = 1 - judged.dice
-    curves = {name: image_risk_curve(judged.score(name), risk) for name in SCORES}
-    curves[BEST] = image_risk_curve(judged.dice, risk)
-    triage_plot(curves, folder / "triage.png", target=1 - target, chosen=found.rule.score)
+    risk = 1 - dice
+    curves = {name: image_risk_curve(scores_of(rows, name), risk) for name in SCORES}
+    curves[BEST] = image_risk_curve(dice, risk)
+    target = 1 - rule.target_dice
+    referral_plot(curves, folder / "triage.png", target=target, chosen=rule.score)
 
 
 def _plain(report: ScoreReport) -> dict[str, object]:
@@ -221,6 +202,66 @@ def _plain(report: ScoreReport) -> dict[str, object]:
         "aurc": report.aurc,
         "interval": list(report.interval),
         "referred": referral.referred,
-        "share": referral.share,
+        "fraction": referral.fraction,
         "kept_dice": None if math.isnan(kept) else kept,
     }
+
+
+def refer(maps: Path, model: Model) -> list[ReferredCase]:
+    """Write `referrals.csv` into a prediction folder: all cases, those to refer first.
+
+    Images that could not be read come first, then out-of-distribution images, whose confidence
+    means little, then the others by their score. No masks are needed.
+
+    Args:
+        maps: folder that `predict` wrote with this model.
+        model: the run, with a referral rule.
+
+    Raises:
+        DataError: the folder is that of another model, or lacks the score.
+    """
+    rule = stored_rule(model)
+    folder = PredictionFolder(maps)
+    if folder.record().values["model"]["sha256"] != model.weights_sha256:
+        raise DataError(
+            f"{maps}: was predicted by another model than {model.checkpoint.path}. "
+            "Give the folder that this run predicted."
+        )
+    rows = folder.rows()
+    columns = folder.table_file.read_text(encoding="utf-8").partition("\n")[0].split(",")
+    if rule.score not in columns:
+        raise DataError(f"{maps}: has no {rule.score} yet. Predict again into a new folder.")
+    values = scores_of(rows, rule.score).tolist()
+    found = [_referred(row, value, rule) for row, value in zip(rows, values, strict=True)]
+    found.sort(key=lambda one: (_urgency(one), one.score, one.case))
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["order", "case", "refer", rule.score, "reason"])
+    for number, one in enumerate(found, 1):
+        answer = "yes" if one.reason else "no"
+        value = f"{one.score:.6f}" if one.score >= 0 else ""
+        writer.writerow([number, one.case, answer, value, one.reason])
+    write_text(maps / REFERRALS, text.getvalue())
+    return found
+
+
+def _referred(row: CaseRow, value: float, rule: StoredReferral) -> ReferredCase:
+    name = rule.score.replace("_", " ")
+    if row.error:
+        reason = _UNREADABLE
+    elif OUT_OF_DISTRIBUTION in row.flags:
+        reason = OUT_OF_DISTRIBUTION
+    elif value < 0:
+        reason = _EMPTY
+    elif math.isinf(rule.limit):
+        reason = "the target was not reached on validation images"
+    elif value < rule.limit:
+        reason = f"{name} {value:.3f} is below {rule.limit:.3f}"
+    else:
+        reason = ""
+    return ReferredCase(row.case, value, reason)
+
+
+def _urgency(found: ReferredCase) -> int:
+    known = {_UNREADABLE: 0, OUT_OF_DISTRIBUTION: 1, "": 3}
+    return known.get(found.reason, 2)

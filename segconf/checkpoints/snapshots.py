@@ -6,26 +6,11 @@ from typing import Literal
 from torch import Tensor, nn
 
 from segconf.checkpoints.weights import read_tensors, write_tensors
-from segconf.config.schema import TrainingConfig
 from segconf.errors import CheckpointError
 
 FOLDER = "snapshots"
 
-
-DEFAULT_COUNT = 30
-"""Of the method aes, as in the paper; fewer epochs give one snapshot each."""
-
-
-def snapshot_epochs(training: TrainingConfig) -> tuple[int, ...]:
-    """Numbers of finished epochs after which a snapshot is taken, the last epoch included.
-
-    With n snapshots in E epochs after the start these are ``start + ceil(k E / n)``, k = 1 .. n.
-    """
-    room = training.epochs - training.snapshot_start
-    count = training.snapshots
-    if count is None:
-        count = min(DEFAULT_COUNT, room) if training.method == "aes" else 0
-    return tuple(training.snapshot_start - (-k * room // count) for k in range(1, count + 1))
+Precision = Literal["float16", "float32"]
 
 
 def snapshot_file(run: Path, epoch: int) -> Path:
@@ -39,9 +24,7 @@ def kept_snapshots(run: Path) -> dict[int, Path]:
     return {int(file.stem.removeprefix("epoch-")): file for file in files}
 
 
-def write_snapshot(
-    file: Path, weights: dict[str, Tensor], precision: Literal["float16", "float32"]
-) -> None:
+def write_snapshot(file: Path, weights: dict[str, Tensor], precision: Precision) -> None:
     """Write weights and buffers completely or not at all.
 
     In half precision are those that take the space and allow it: tensors of two and more
@@ -69,7 +52,7 @@ def read_weights(file: Path) -> dict[str, Tensor]:
 
 
 def remove_later(run: Path, epoch: int) -> None:
-    """Remove what does not belong to a run that goes on after an epoch: its former future."""
+    """Remove snapshots of later epochs from a run that continues after an epoch."""
     for later, file in kept_snapshots(run).items():
         if later > epoch:
             file.unlink()
@@ -77,10 +60,9 @@ def remove_later(run: Path, epoch: int) -> None:
         leftover.unlink()
 
 
-def snapshot_bytes(weights: int, training: TrainingConfig) -> int:
-    """Space on the disk for all snapshots of a network with so many bytes of weights."""
-    share = 2 if training.snapshot_precision == "float16" else 1
-    return len(snapshot_epochs(training)) * weights // share
+def snapshot_bytes(weights: int, count: int, precision: Precision) -> int:
+    """Space on the disk for the snapshots of a network with so many bytes of weights."""
+    return count * weights // (2 if precision == "float16" else 1)
 
 
 def load_into(network: nn.Module, file: Path) -> None:

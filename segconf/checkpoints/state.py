@@ -10,14 +10,14 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.optim.swa_utils import AveragedModel
 
 from segconf.errors import TrainingError
 from segconf.files import replacing
 from segconf.history.predictions import PredictionHistory
-from segconf.processes import Ranks
+from segconf.processes import ProcessGroup
 from segconf.runs.epochs import EpochSummary, as_plain, from_plain
 from segconf.runs.run_folder import RunFolder
-from segconf.training.ema import WeightAverage
 
 UNREADABLE = (
     *(OSError, RuntimeError, EOFError, LookupError, ValueError, TypeError, AttributeError),
@@ -37,7 +37,7 @@ class TrainingState:
     optimizer: torch.optim.Optimizer
     scaler: torch.amp.GradScaler
     generator: torch.Generator
-    average: WeightAverage | None = None
+    ema: AveragedModel | None = None
     history: PredictionHistory | None = None
     summaries: list[EpochSummary] = field(default_factory=list)
     saved: int = 0
@@ -59,18 +59,18 @@ class TrainingState:
         return max(scored, key=lambda epoch: scored[epoch]) if scored else None
 
 
-def save_state(state: TrainingState, folder: RunFolder, ranks: Ranks) -> None:
+def save_state(state: TrainingState, folder: RunFolder, group: ProcessGroup) -> None:
     """Write the state after an epoch; the one before is kept.
 
     The history goes first: a checkpoint never refers to a history that is not on the disk. Every
-    rank writes the history of its own images; the first rank writes the rest.
+    process writes the history of its own images; the first one writes the rest.
     """
     checksum = None
     if state.history is not None:
-        checksum = state.history.commit(history_folder(folder, ranks), epoch=state.epoch)
-    checksums = ranks.collect(checksum)
-    rng = ranks.collect(_random_state())
-    if not ranks.is_first:
+        checksum = state.history.commit(history_folder(folder, group), epoch=state.epoch)
+    checksums = group.collect(checksum)
+    rng = group.collect(_random_state())
+    if not group.is_first:
         return
     content = {
         "model": state.model.state_dict(),
@@ -78,8 +78,7 @@ def save_state(state: TrainingState, folder: RunFolder, ranks: Ranks) -> None:
         "scaler": state.scaler.state_dict(),
         "pairs": state.generator.get_state(),
         "rng": rng,
-        "average": state.average.state_dict() if state.average is not None else None,
-        "average_steps": state.average.steps if state.average is not None else 0,
+        "ema": state.ema.state_dict() if state.ema is not None else None,
         "history": checksums,
         "summaries": [as_plain(summary) for summary in state.summaries],
     }
@@ -94,8 +93,10 @@ def save_state(state: TrainingState, folder: RunFolder, ranks: Ranks) -> None:
             folder.state_file.replace(folder.previous_state_file)
 
 
-def restore_state(state: TrainingState, folder: RunFolder, ranks: Ranks, *, epochs: int) -> None:
-    """Continue from the newest checkpoint that is whole on every rank.
+def restore_state(
+    state: TrainingState, folder: RunFolder, group: ProcessGroup, *, epochs: int
+) -> None:
+    """Continue from the newest checkpoint that is whole on every process.
 
     A run that was stopped before its first checkpoint starts again. Anything but continuing from
     the last checkpoint is announced in the log.
@@ -109,8 +110,8 @@ def restore_state(state: TrainingState, folder: RunFolder, ranks: Ranks, *, epoc
         return
     problems: list[str] = []
     for file in files:
-        own_problem = _problem_of(file, state, folder, ranks, epochs)
-        found = [problem for problem in ranks.collect(own_problem) if problem is not None]
+        own_problem = _problem_of(file, state, folder, group, epochs)
+        found = [problem for problem in group.collect(own_problem) if problem is not None]
         if found:
             problems.append(found[0])
             continue
@@ -119,7 +120,7 @@ def restore_state(state: TrainingState, folder: RunFolder, ranks: Ranks, *, epoc
                 "%s; continuing from %s after epoch %d", problems[0], file.name, state.epoch
             )
             # The next checkpoint must not push the good one out and keep the bad one.
-            ranks.on_first(partial(file.replace, folder.state_file))
+            group.on_first(partial(file.replace, folder.state_file))
         return
     raise TrainingError(
         f"{folder.path}: no checkpoint to continue from ({'; '.join(problems)}). Start a new run."
@@ -127,11 +128,11 @@ def restore_state(state: TrainingState, folder: RunFolder, ranks: Ranks, *, epoc
 
 
 def _problem_of(
-    file: Path, state: TrainingState, folder: RunFolder, ranks: Ranks, epochs: int
+    file: Path, state: TrainingState, folder: RunFolder, group: ProcessGroup, epochs: int
 ) -> str | None:
     """Restore the state from a file; why it could not be done, if so."""
     try:
-        _restore_from(_read(file), state, folder, ranks, epochs)
+        _restore_from(_read(file), state, folder, group, epochs)
     except FileNotFoundError as error:
         return f"{error.filename or file}: missing"
     except UNREADABLE as error:
@@ -151,20 +152,24 @@ def _read(file: Path) -> dict[str, Any]:
 
 
 def _restore_from(
-    content: dict[str, Any], state: TrainingState, folder: RunFolder, ranks: Ranks, epochs: int
+    content: dict[str, Any],
+    state: TrainingState,
+    folder: RunFolder,
+    group: ProcessGroup,
+    epochs: int,
 ) -> None:
     summaries = [from_plain(values) for values in content["summaries"]]
     checksums = content["history"]
-    if len(checksums) != ranks.world:
+    if len(checksums) != group.world:
         raise TrainingError(
             f"{folder.path}: was trained by {len(checksums)} processes, now there are "
-            f"{ranks.world}. Every image belongs to one process: continue with the same number."
+            f"{group.world}. Every image belongs to one process: continue with the same number."
         )
     if state.history is not None:
         state.history = PredictionHistory.restore(
-            history_folder(folder, ranks),
+            history_folder(folder, group),
             epoch=len(summaries),
-            checksum=checksums[ranks.rank],
+            checksum=checksums[group.rank],
             epochs=epochs,
             scratch=state.history.scratch,
         )
@@ -172,9 +177,9 @@ def _restore_from(
     state.optimizer.load_state_dict(content["optimizer"])
     state.scaler.load_state_dict(content["scaler"])
     state.generator.set_state(content["pairs"])
-    _set_random_state(content["rng"][ranks.rank])
-    if state.average is not None:
-        state.average.load_state_dict(content["average"], content["average_steps"])
+    _set_random_state(content["rng"][group.rank])
+    if state.ema is not None:
+        state.ema.load_state_dict(content["ema"])
     state.summaries = summaries
     state.saved = state.epoch
 
@@ -191,6 +196,6 @@ def _set_random_state(states: list[torch.Tensor]) -> None:
         torch.cuda.set_rng_state_all(states[1:])
 
 
-def history_folder(folder: RunFolder, ranks: Ranks) -> Path:
-    """Where a rank keeps its history; alone, directly in the run's history folder."""
-    return folder.history if ranks.world == 1 else folder.history / f"rank{ranks.rank}"
+def history_folder(folder: RunFolder, group: ProcessGroup) -> Path:
+    """Where a process keeps its history; alone, directly in the run's history folder."""
+    return folder.history if group.world == 1 else folder.history / f"rank{group.rank}"

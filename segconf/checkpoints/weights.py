@@ -1,4 +1,4 @@
-"""Tensors in safetensors files, which are either complete or absent."""
+"""A trained model and all that is needed to use it, in one safetensors file; its hash."""
 
 import hashlib
 import json
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from segconf.config.schema import ExperimentConfig
 from segconf.errors import CheckpointError
 from segconf.files import replacing
-from segconf.models.unet import build_model
+from segconf.methods.method import method_of
 
 
 def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str]) -> None:
@@ -85,7 +85,7 @@ def store_temperature(run_path: Path, temperature: float) -> None:
     Raises:
         CheckpointError: when there is no such file, or it cannot be read or written.
     """
-    file = _weights_file(run_path)
+    file = weights_file(run_path)
     tensors, metadata = read_tensors(file, way_out=WAY_OUT)
     try:
         write_tensors(file, tensors, metadata | {"temperature": repr(temperature)})
@@ -102,17 +102,10 @@ def load_checkpoint(path: Path, *, device: torch.device | None = None) -> Checkp
     Raises:
         CheckpointError: when there is no such file, or it is not one that segconf wrote.
     """
-    file = _weights_file(path)
+    file = weights_file(path)
     weights, metadata = read_tensors(file, way_out=WAY_OUT)
-    try:
-        config = ExperimentConfig.model_validate(json.loads(metadata["config"]))
-        temperature = float(metadata["temperature"])
-    except (KeyError, ValueError, ValidationError) as error:
-        raise CheckpointError(
-            f"{file}: was not written by this version of segconf (the configuration in it cannot "
-            "be read). Use the version that trained it, or train again."
-        ) from error
-    model = build_model(config.model, method=config.training.method, pretrained=False)
+    config, temperature = _described(file, metadata)
+    model = method_of(config).build(config.model, pretrained=False)
     try:
         model.load_state_dict(weights)
     except RuntimeError as error:
@@ -124,33 +117,50 @@ def load_checkpoint(path: Path, *, device: torch.device | None = None) -> Checkp
     return Checkpoint(file, model, config, temperature)
 
 
-def weights_hash(run_path: Path) -> str:
-    """SHA-256 of the weights of a run, or of a weights file, whatever its metadata says.
+def weights_hash(path: Path) -> str:
+    """SHA-256 of all weights that a prediction of a run, or of a weights file, uses.
 
-    Over the tensors of `best.safetensors`: names, dtypes, shapes and bytes, sorted by name. A run
-    with members or snapshots has the hash over the hashes of all its files, sorted by path.
-
-    Raises:
-        CheckpointError: when there is no such file, or it cannot be read.
+    Only names, types, shapes and values of the tensors count, not the metadata: a calibration does
+    not change it. Where a method uses several files, it is the hash of their hashes.
     """
-    best = _weights_file(run_path)
-    patterns = ("members/*/best.safetensors", "snapshots/*.safetensors")
-    others = [file for pattern in patterns for file in best.parent.glob(pattern)]
-    hashes = [_tensors_hash(file) for file in sorted([best, *others])]
-    return hashes[0] if len(hashes) == 1 else hashlib.sha256("\n".join(hashes).encode()).hexdigest()
+    file = weights_file(path)
+    _, metadata = read_tensors(file, way_out=WAY_OUT)
+    config, _ = _described(file, metadata)
+    files = (file, *method_of(config).weight_files(file, config))
+    hashes = [_tensors_hash(one) for one in files]
+    if len(hashes) == 1:
+        return hashes[0]
+    return hashlib.sha256("\n".join(hashes).encode()).hexdigest()
 
 
 def _tensors_hash(file: Path) -> str:
     tensors, _ = read_tensors(file, way_out=WAY_OUT)
-    digest = hashlib.sha256()
+    total = hashlib.sha256()
     for name in sorted(tensors):
-        value = tensors[name]
-        digest.update(f"{name} {value.dtype} {list(value.shape)}\n".encode())
-        digest.update(value.reshape(-1).view(torch.uint8).numpy().data)
-    return digest.hexdigest()
+        tensor = tensors[name]
+        total.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+        total.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+    return total.hexdigest()
 
 
-def _weights_file(path: Path) -> Path:
+def _described(file: Path, metadata: dict[str, str]) -> tuple[ExperimentConfig, float]:
+    """Configuration and temperature from the metadata of a weights file."""
+    try:
+        config = ExperimentConfig.model_validate(json.loads(metadata["config"]))
+        return config, float(metadata["temperature"])
+    except (KeyError, ValueError, ValidationError) as error:
+        raise CheckpointError(
+            f"{file}: was not written by this version of segconf (the configuration in it cannot "
+            "be read). Use the version that trained it, or train again."
+        ) from error
+
+
+def weights_file(path: Path) -> Path:
+    """The weights file of a run folder, or the file itself.
+
+    Raises:
+        CheckpointError: there is none.
+    """
     file = path / BEST if path.is_dir() else path
     if not file.is_file() and (file.parent / "members").is_dir():
         raise CheckpointError(

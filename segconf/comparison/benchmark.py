@@ -14,11 +14,12 @@ from segconf.comparison.compare import (
 )
 from segconf.comparison.tables import write_comparison
 from segconf.config.loading import load_config
-from segconf.config.protocol import METHODS, load_protocol, paper_protocol
-from segconf.config.schema import ExperimentConfig
+from segconf.config.protocol import load_protocol, paper_protocol
+from segconf.config.schema import ExperimentConfig, setting_differences
 from segconf.data.datasets.dataset import dataset_key
 from segconf.errors import ConfigError
-from segconf.runs.resuming import setting_differences
+from segconf.methods.method import method_of
+from segconf.registry import METHODS
 from segconf.runs.run_folder import RunFolder
 
 SPLIT = "test"
@@ -73,8 +74,8 @@ class PlannedRun:
     def epochs(self) -> int:
         """Epochs of the training; those of the networks of an ensemble add up."""
         training = self.config.training
-        networks = training.members if training.method == "ensemble" else 1
-        return training.epochs * int(networks)
+        networks = len(method_of(self.config).member_configs(self.config)) or 1
+        return training.epochs * networks
 
     @property
     def finished_epochs(self) -> int:
@@ -161,9 +162,10 @@ def check_runs(runs: Sequence[PlannedRun], dataset: str) -> None:
 
 
 def _check(request: BenchmarkRequest) -> None:
-    unknown = [method for method in request.methods if method not in METHODS]
+    unknown = [method for method in request.methods if method not in METHODS.names()]
     if unknown:
-        raise ConfigError(f"methods = {unknown[0]}: expected all, or some of {', '.join(METHODS)}.")
+        known = ", ".join(METHODS.names())
+        raise ConfigError(f"methods = {unknown[0]}: expected all, or some of {known}.")
     if request.seeds < 1:
         raise ConfigError(f"seeds = {request.seeds}: expected a number from 1.")
     for name, values in (("labeled", request.labeled), ("methods", request.methods)):

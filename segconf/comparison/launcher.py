@@ -12,6 +12,7 @@ from typing import Literal, Protocol
 
 from segconf.comparison.benchmark import CALIBRATED, BenchmarkRequest, PlannedRun, Step
 from segconf.config.loading import save_config
+from segconf.devices import usable_processors
 from segconf.files import replacing
 
 POLL_SECONDS = 0.3
@@ -74,7 +75,7 @@ class Launcher:
     def environment(self) -> dict[str, str]:
         """That of this process, with its fraction of the processors."""
         given = os.environ.get("OMP_NUM_THREADS", "")
-        cores = int(given) if given.isdigit() else _usable_processors()
+        cores = int(given) if given.isdigit() else usable_processors()
         return {**os.environ, "OMP_NUM_THREADS": str(max(1, cores // self.jobs))}
 
 
@@ -247,9 +248,3 @@ def stop_all(processes: Sequence[Process]) -> None:
             if process.poll() is None:
                 process.kill()
                 process.wait()
-
-
-def _usable_processors() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

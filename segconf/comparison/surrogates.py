@@ -12,7 +12,7 @@ from segconf.checkpoints.snapshots import kept_snapshots, load_into
 from segconf.checkpoints.weights import load_checkpoint
 from segconf.conventions import IGNORE
 from segconf.data.cache import PixelCache, Pixels, Progress
-from segconf.data.preprocessing import Grid
+from segconf.data.preprocessing import Preprocessing
 from segconf.data.transforms import normalize
 from segconf.devices import resolve_device
 from segconf.errors import DataError, TrainingError
@@ -158,7 +158,7 @@ def evaluate_surrogates(
     cases = [case for case in cases if case.mask_path is not None]
     if not cases:
         raise DataError(f"{root}: none of the training images of {folder} has a mask.")
-    cache = PixelCache(root, Grid.of(config), on_progress=on_progress)
+    cache = PixelCache(root, Preprocessing.of(config), on_progress=on_progress)
     images = cache.images(cases, label="training")
     masks = cache.masks(cases, label="training")
     network = load_checkpoint(folder, device=resolve_device(device)).model

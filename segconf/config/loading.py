@@ -12,8 +12,19 @@ from pydantic import BaseModel, ValidationError
 from segconf.config.schema import ExperimentConfig
 from segconf.errors import ConfigError
 
-RIVALS = ("data.labeled", "data.labeled_list", "data.resume_labels")
+RIVALS = ("data.labeled", "data.labeled_list", "data.labels_from_query")
 """Ways to say the same thing: the later source wins."""
+RENAMED = {
+    "data.validation_share": "data.validation_fraction",
+    "data.test_share": "data.test_fraction",
+    "data.resume_labels": "data.labels_from_query",
+    "data.accept_as_labels": "data.pseudo_labels",
+    "data.maps": "data.pseudo_labels_folder",
+    "training.average_decay": "training.ema_decay",
+    "training.plain_pass": "training.unaugmented_bn_mode",
+    "training.features": "training.ood_detector",
+}
+"""Keys of version 0.1 and their names now."""
 
 
 class _Loader(yaml.SafeLoader):
@@ -150,6 +161,8 @@ def _mistake(error: dict[str, Any], sources: Mapping[str, str], path: Path | Non
         (sources[name] for name in (key, key.rpartition(".")[0]) if name in sources),
         str(path) if path else "configuration",
     )
+    if key in RENAMED:
+        return f"{place}: {key}: is called {RENAMED[key]} since version 0.2"
     if error["type"] == "extra_forbidden":
         return f"{place}: {key}: unknown key{_suggestion(key)}"
     if error["type"] in {"model_type", "model_attributes_type"}:

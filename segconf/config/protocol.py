@@ -2,16 +2,15 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from pydantic import Field, ValidationError, field_validator
 
 from segconf.config.loading import read_yaml
-from segconf.config.schema import Count, Section, TrainingConfig
+from segconf.config.schema import Count, Section
 from segconf.errors import ConfigError
+from segconf.registry import METHODS
 
-METHODS: tuple[str, ...] = get_args(TrainingConfig.model_fields["method"].annotation)
-"""Every value of `training.method`."""
 PAPER_EPOCHS = {125: 1500, 250: 700, 500: 300, 2000: 200}
 """Epochs of the paper's baselines by number of labels: about the steps of 200 epochs over all."""
 
@@ -35,9 +34,9 @@ class Protocol(Section):
     @field_validator("methods")
     @classmethod
     def _known(cls, methods: dict[str, MethodProtocol]) -> dict[str, MethodProtocol]:
-        unknown = [name for name in methods if name not in METHODS]
+        unknown = [name for name in methods if name not in METHODS.names()]
         if unknown:
-            raise ValueError(f"{unknown[0]} is not one of {', '.join(METHODS)}")
+            raise ValueError(f"{unknown[0]} is not one of {', '.join(METHODS.names())}")
         return methods
 
     def settings_of(self, method: str, labels: int | None) -> Settings:
@@ -90,4 +89,4 @@ def paper_protocol() -> Protocol:
             "training.batch_unlabeled": 64,
         }
     )
-    return Protocol(methods=dict.fromkeys(METHODS, baseline) | {"consistency": ours})
+    return Protocol(methods=dict.fromkeys(METHODS.names(), baseline) | {"consistency": ours})

@@ -7,12 +7,15 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, Strict, model_validator
 
 from segconf.images.types import DEFAULT_MAX_PIXELS
+from segconf.registry import METHODS
 
 Count = Annotated[int, Strict(), Field(ge=1)]
 NaturalNumber = Annotated[int, Strict(), Field(ge=0)]
-Number = Annotated[float, Strict()]
-Weight = Annotated[Number, Field(ge=0, allow_inf_nan=False)]
-Share = Annotated[Number, Field(ge=0, lt=1)]
+Number = Annotated[float, Strict(), Field(allow_inf_nan=False)]
+Positive = Annotated[Number, Field(gt=0)]
+Interval = tuple[Number, Number]
+Weight = Annotated[Number, Field(ge=0)]
+Fraction = Annotated[Number, Field(ge=0, lt=1)]
 Probability = Annotated[Number, Field(ge=0, le=1)]
 Flag = Annotated[bool, Strict()]
 
@@ -25,6 +28,13 @@ def _divisible_by_32(side: int) -> int:
     return side
 
 
+def _known_method(name: str) -> str:
+    if name not in METHODS.names():
+        raise ValueError(f"expected one of {', '.join(METHODS.names())}")
+    return name
+
+
+MethodName = Annotated[str, AfterValidator(_known_method)]
 Side = Annotated[int, Strict(), Field(ge=32), AfterValidator(_divisible_by_32)]
 
 
@@ -45,16 +55,16 @@ class DataConfig(Section):
     """Ids of the images whose masks may be used: .txt, .csv, .json or .npy."""
     split_seed: NaturalNumber | None = None
     """Decides which masks may be used; `training.seed` when not given."""
-    resume_labels: Path | None = None
+    labels_from_query: Path | None = None
     """List that `segconf query` wrote: its images, and those that the queried run had labeled."""
-    accept_as_labels: Path | None = None
+    pseudo_labels: Path | None = None
     """Decisions of the review page: what was accepted there is used like a mask."""
-    maps: Path | None = None
+    pseudo_labels_folder: Path | None = None
     """Prediction folder that the decisions are about."""
-    validation_share: Share = 0.15
-    """Part of a folder data set without `val/` that is kept for validation."""
-    test_share: Share = 0.15
-    """Part of a folder data set without `test/` that is kept for testing."""
+    validation_fraction: Fraction = 0.15
+    """Fraction of a folder data set without `val/` that is held out for validation."""
+    test_fraction: Fraction = 0.15
+    """Fraction of a folder data set without `test/` that is held out for testing."""
     ignore_255: Flag = False
     """With more than two classes, mask value 255 means "not annotated"."""
     intensity_window: tuple[Number, Number] | None = None
@@ -64,30 +74,33 @@ class DataConfig(Section):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        choices = (self.labeled, self.labeled_list, self.resume_labels)
+        choices = (self.labeled, self.labeled_list, self.labels_from_query)
         if sum(choice is not None for choice in choices) > 1:
             raise ValueError(
-                "labeled, labeled_list and resume_labels exclude each other: give one of them"
+                "labeled, labeled_list and labels_from_query exclude each other: give one of them"
             )
-        if (self.accept_as_labels is None) != (self.maps is None):
+        if (self.pseudo_labels is None) != (self.pseudo_labels_folder is None):
             raise ValueError(
-                "accept_as_labels and maps go together: the decisions, and the prediction folder "
-                "they are about"
+                "pseudo_labels and pseudo_labels_folder go together: the decisions, and the "
+                "prediction folder they are about"
             )
-        if self.validation_share + self.test_share >= 1:
-            raise ValueError("validation_share and test_share leave no image for training")
+        if self.validation_fraction + self.test_fraction >= 1:
+            raise ValueError("validation_fraction and test_fraction leave no image for training")
         if self.intensity_window and self.intensity_window[0] >= self.intensity_window[1]:
             raise ValueError("intensity_window must be [low, high] with low < high")
         return self
 
 
 class AugmentationConfig(Section):
-    """Random views of the labeled images; the plain views are never augmented."""
+    """Random views of the labeled images; views for history and ranking are never augmented."""
 
     scale: tuple[Weight, Weight] = (0.7, 1.5)
     """Smallest and largest zoom before the random crop."""
     horizontal_flip: Probability = 0.5
     vertical_flip: Probability = 0.5
+    color_jitter: Fraction = 0.0
+    """Largest relative change of brightness, contrast and saturation; hue changes by a tenth of
+    it. 0 is off, as in the paper."""
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
@@ -104,7 +117,7 @@ class ModelConfig(Section):
     """`imagenet` (fetched from the hub), `none`, or a file (.pth or .safetensors)."""
     channels: Annotated[int, Strict(), Field(ge=1, le=64)] = 3
     classes: Annotated[int, Strict(), Field(ge=2, le=255)] = 2
-    dropout: Share = 0.2
+    dropout: Fraction = 0.2
     """Probability that a channel of the decoder is dropped, with `mcdropout` and `aleatoric`."""
 
 
@@ -127,27 +140,25 @@ class LossConfig(Section):
 class TrainingConfig(Section):
     """Schedule of the run."""
 
-    method: Literal[
-        "softmax", "crl", "consistency", "aes", "mcdropout", "aleatoric", "ensemble"
-    ] = "consistency"
+    method: MethodName = "consistency"
     epochs: Count = 200
     batch_labeled: Count = 32
     batch_unlabeled: Count = 64
-    learning_rate: Annotated[Number, Field(gt=0, allow_inf_nan=False)] = 1e-4
+    learning_rate: Positive = 1e-4
     seed: NaturalNumber = 0
     history: Literal["online", "sweep"] = "online"
     history_storage: Literal["memory", "disk"] = "memory"
     """Where the history is kept between checkpoints: `disk` is for one larger than the memory."""
-    plain_pass: Literal["train", "eval"] = "train"  # noqa: S105 - a pass of the network
+    unaugmented_bn_mode: Literal["train", "eval"] = "train"
+    """BatchNorm mode of the pass over unaugmented views."""
     history_start: NaturalNumber = 0
-    """Epochs before predictions are remembered."""
+    """Epochs before predictions are recorded."""
     ranking_warmup: NaturalNumber = 0
     """Epochs before the ranking terms count."""
-    features: Literal["online", "sweep"] = "sweep"
-    """Features for the score of strangers: from a look of the best weights at training images at
-    the end of the run, or, less able to tell strangers, from the passes that train."""
-    average_decay: Share = 0.0
-    """Decay of the moving average of the weights, evaluated beside the raw ones; 0 is off."""
+    ood_detector: Flag = True
+    """Fit the out-of-distribution detector at the end of the run."""
+    ema_decay: Fraction = 0.0
+    """Decay of the exponential moving average of the weights, evaluated beside them; 0 is off."""
     snapshots: NaturalNumber | None = None
     """Weights kept along the training, evenly spread; 30 for `aes`, none for other methods."""
     snapshot_start: NaturalNumber = 0
@@ -168,25 +179,12 @@ class TrainingConfig(Section):
     """Processes that prepare batches; by default 0 on a CPU and 2 beside an accelerator."""
     device: Annotated[str, Field(pattern=r"^(auto|cpu|mps|cuda(:\d+)?)$")] = "auto"
 
-    @property
-    def uses_history(self) -> bool:
-        """Whether predictions are remembered, and confidence is ranked by them."""
-        return self.method in {"crl", "consistency"}
-
-    @property
-    def uses_unlabeled(self) -> bool:
-        """Whether consistency is ranked, which needs no masks: unlabeled images take part."""
-        return self.method == "consistency"
-
     @model_validator(mode="after")
     def _room_for_snapshots(self) -> Self:
         room = self.epochs - self.snapshot_start
-        wanted = self.snapshots or (1 if self.method == "aes" else 0)
-        if self.snapshots == 0 and self.method == "aes":
-            raise ValueError("the method aes averages snapshots: snapshots cannot be 0")
-        if wanted > room:
+        if (self.snapshots or 0) > room:
             raise ValueError(
-                f"snapshots: {wanted} do not fit into the {max(room, 0)} epochs after "
+                f"snapshots: {self.snapshots} do not fit into the {max(room, 0)} epochs after "
                 "snapshot_start: keep fewer, or train longer"
             )
         return self
@@ -208,3 +206,27 @@ class ExperimentConfig(Section):
     loss: LossConfig = LossConfig()
     training: TrainingConfig = TrainingConfig()
     inference: InferenceConfig = InferenceConfig()
+
+
+FREE_SETTINGS = {
+    "training.checkpoint_every",
+    "training.device",
+    "training.history_storage",
+    "training.workers",
+}
+"""Settings that do not change the outcome of a training."""
+
+
+def setting_differences(before: ExperimentConfig, now: ExperimentConfig) -> dict[str, str]:
+    """What differs, by key and in words; settings that do not change the outcome may."""
+    old, new = _flat(before), _flat(now)
+    return {
+        key: f"{key} was {old[key]}, now {new[key]}"
+        for key in new
+        if new[key] != old[key] and key not in FREE_SETTINGS
+    }
+
+
+def _flat(config: ExperimentConfig) -> dict[str, object]:
+    sections = config.model_dump(mode="json")
+    return {f"{s}.{key}": value for s, values in sections.items() for key, value in values.items()}

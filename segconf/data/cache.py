@@ -18,11 +18,12 @@ from pathlib import Path
 import numpy as np
 
 from segconf.data.cases import Case, raise_problems
-from segconf.data.preprocessing import Grid
+from segconf.data.preprocessing import Preprocessing
+from segconf.devices import usable_processors
 from segconf.errors import DataError
 from segconf.files import replacing
+from segconf.images.io import read_header
 from segconf.images.masks import read_mask
-from segconf.images.reading import read_header, read_image
 
 FORMAT = 1
 """Part of every fingerprint: raise it when the same files would give other pixels."""
@@ -55,27 +56,23 @@ def cache_folder(root: Path) -> Path:
 
 
 class PixelCache:
-    """Arrays of one data set on one grid."""
+    """Arrays of one data set with one preprocessing."""
 
-    def __init__(self, root: Path, grid: Grid, *, on_progress: Progress | None = None) -> None:
+    def __init__(
+        self, root: Path, preprocessing: Preprocessing, *, on_progress: Progress | None = None
+    ) -> None:
         """Remember where the data set lies; nothing is read or written yet."""
         self.root = root
-        self.grid = grid
+        self.preprocessing = preprocessing
         self.folder = cache_folder(root)
         self._on_progress = on_progress
 
     def images(self, cases: Sequence[Case], *, label: str) -> Pixels:
         """Images of the cases: (N, H, W, C) uint8, memory-mapped, read-only."""
-        grid = self.grid
+        grid = self.preprocessing
 
         def decode(case: Case) -> Pixels:
-            image = read_image(
-                case.image_path,
-                channels=grid.channels,
-                size=grid.size,
-                max_pixels=grid.max_pixels,
-                window=grid.intensity_window,
-            )
+            image = grid.read(case.image_path, size=grid.size)
             return np.moveaxis(image.pixels, 0, -1)  # (H, W, C) or (D, H, W, C)
 
         settings = ["images", grid.size, grid.channels, grid.intensity_window]
@@ -85,7 +82,7 @@ class PixelCache:
 
     def masks(self, cases: Sequence[Case], *, label: str) -> Pixels:
         """Masks of the cases: (N, H, W) uint8 class indices, 255 = ignore."""
-        grid = self.grid
+        grid = self.preprocessing
 
         def decode(case: Case) -> Pixels:
             return read_mask(
@@ -104,7 +101,7 @@ class PixelCache:
     def _open_or_make(
         self, target: "_Target", cases: Sequence[Case], decode: Callable[[Case], Pixels]
     ) -> Pixels:
-        height, width = self.grid.size
+        height, width = self.preprocessing.size
         name = f"{target.label.replace(' ', '-')}-{height}x{width}-{target.fingerprint}.npy"
         path, shape = self.folder / name, (len(cases), *target.case_shape)
         if (ready := _open(path, shape)) is not None:
@@ -147,7 +144,7 @@ class PixelCache:
             return len(indices)
 
         done = 0
-        with ThreadPoolExecutor(max_workers=len(os.sched_getaffinity(0))) as pool:
+        with ThreadPoolExecutor(max_workers=usable_processors()) as pool:
             futures = [pool.submit(run, indices) for indices in files.values()]
             try:
                 for future in as_completed(futures):

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from segconf.errors import DataError
-from segconf.images.reading import read_header
-from segconf.images.types import IMAGE_SUFFIXES, case_name, image_suffix
+from segconf.images.image_format import case_name, format_of, image_suffix, listed_suffixes
+from segconf.images.io import read_header
 
 MASK_SUFFIXES = ("_segmentation", "_mask")
 SIDECAR_SUFFIXES = {".csv", ".html", ".json", ".md", ".pdf", ".txt", ".xml", ".yaml", ".yml"}
@@ -107,9 +107,7 @@ def pair_folder(images: Path, masks: Path | None, *, prefix: str = "") -> Paired
         for name, paths in sorted(mask_files.items())
     ]
     if not image_files:
-        problems.append(
-            f"{images}: no image found (looked for {', '.join(sorted(IMAGE_SUFFIXES))})"
-        )
+        problems.append(f"{images}: no image found (looked for {listed_suffixes()})")
     notes = [
         f"{folder}: left out {len(left_out)} other files, such as {left_out[0]}"
         for folder, left_out in ((images, listing.left_out), (masks, masks_listing.left_out))
@@ -139,9 +137,7 @@ def _list_pictures(folder: Path) -> _Listing:
             name = (below.parent / case_name(path)).as_posix()
             listing.pictures.setdefault(name, []).append(path)
         else:
-            listing.problems.append(
-                f"{path}: not a supported image format ({', '.join(sorted(IMAGE_SUFFIXES))})"
-            )
+            listing.problems.append(f"{path}: not a supported image format ({listed_suffixes()})")
     return listing
 
 
@@ -156,7 +152,7 @@ def _is_sidecar(path: Path) -> bool:
 
 def _slices(case: Case) -> list[Case]:
     """A volume becomes one case per slice; anything else stays one case."""
-    if not image_suffix(case.image_path).startswith(".nii"):
+    if not format_of(case.image_path).has_slices:
         return [case]
     slices = read_header(case.image_path).slices
     if case.mask_path is not None and (found := read_header(case.mask_path).slices) != slices:

@@ -1,15 +1,15 @@
 """What a data set holds: images, masks, sizes and problems, part by part."""
 
-import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 from segconf.data.cases import Case, CaseSet
+from segconf.devices import usable_processors
 from segconf.errors import DataError
+from segconf.images.io import read_header, read_image
 from segconf.images.masks import read_mask
-from segconf.images.reading import read_header, read_image
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ def _inspect_all(
     cases: Sequence[Case], *, verify: bool, classes: int, report: Callable[[int, int], None]
 ) -> list[_Finding]:
     findings: list[_Finding] = []
-    pool = ThreadPoolExecutor(max_workers=len(os.sched_getaffinity(0)))
+    pool = ThreadPoolExecutor(max_workers=usable_processors())
     try:
         for finding in pool.map(lambda c: _inspect(c, verify=verify, classes=classes), cases):
             findings.append(finding)

@@ -1,20 +1,15 @@
-"""Pictures decoded and resized once, into memory-mapped uint8 arrays beside the data set.
-
-The name of an array holds a fingerprint of the files it was made from, so a changed, added or
-removed file leads to another array. An array gets its name only when it is complete: what an
-interrupted or a second, simultaneous preparation leaves behind is never taken for one.
-"""
+"""From files to pixels: grid, channels, classes and intensity window of an experiment."""
 
 from dataclasses import dataclass
 from pathlib import Path
 
 from segconf.config.schema import ExperimentConfig
-from segconf.images.reading import read_image
+from segconf.images.io import read_image
 from segconf.images.types import DEFAULT_MAX_PIXELS, Image
 
 
 @dataclass(frozen=True, slots=True)
-class Grid:
+class Preprocessing:
     """How files become pixels: everything beside the files that decides the content."""
 
     size: tuple[int, int]
@@ -25,8 +20,8 @@ class Grid:
     max_pixels: int = DEFAULT_MAX_PIXELS
 
     @classmethod
-    def of(cls, config: ExperimentConfig) -> "Grid":
-        """The grid of an experiment."""
+    def of(cls, config: ExperimentConfig) -> "Preprocessing":
+        """The preprocessing of an experiment."""
         return cls(
             config.data.size,
             channels=config.model.channels,
@@ -36,12 +31,12 @@ class Grid:
             max_pixels=config.data.max_pixels,
         )
 
-
-def read_input(path: Path, config: ExperimentConfig) -> Image:
-    """Pixels of a file with the channels, the window and the limit of an experiment."""
-    return read_image(
-        path,
-        channels=config.model.channels,
-        max_pixels=config.data.max_pixels,
-        window=config.data.intensity_window,
-    )
+    def read(self, path: Path, *, size: tuple[int, int] | None = None) -> Image:
+        """Pixels of a file, at its native size unless another one is given."""
+        return read_image(
+            path,
+            channels=self.channels,
+            size=size,
+            max_pixels=self.max_pixels,
+            window=self.intensity_window,
+        )

@@ -11,7 +11,7 @@ import numpy as np
 
 from segconf.data.cases import Case, CaseSet, raise_problems, strip_mask_suffix
 from segconf.errors import DataError
-from segconf.images.types import IMAGE_SUFFIXES
+from segconf.images.image_format import image_suffix
 
 ID_COLUMNS = ("id", "image", "image_id", "case", "name", "file")
 HOLD_OUT_SEED = 0
@@ -186,8 +186,4 @@ def _read_npy(path: Path) -> list[str]:
 def _bare_name(entry: str) -> str:
     """Name of a case from a file name: without folders, suffix and mask suffix."""
     name = PurePosixPath(entry.replace("\\", "/")).name
-    for suffix in sorted(IMAGE_SUFFIXES, key=len, reverse=True):
-        if name.lower().endswith(suffix):
-            name = name[: -len(suffix)]
-            break
-    return strip_mask_suffix(name)
+    return strip_mask_suffix(name[: len(name) - len(image_suffix(name))])

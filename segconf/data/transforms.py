@@ -21,9 +21,15 @@ Pixels = np.ndarray[tuple[int, ...], np.dtype[np.uint8]]
 
 
 def training_transform(size: tuple[int, int], augmentation: AugmentationConfig) -> Any:
-    """Random zoom, crop with padding, and flips, for images of the network's size."""
+    """Random zoom, crop with padding, flips and colour, for images of the network's size."""
     height, width = size
     low, high = augmentation.scale
+    jitter = augmentation.color_jitter
+    colours = [
+        albumentations.ColorJitter(
+            brightness=jitter, contrast=jitter, saturation=jitter, hue=jitter / 10, p=1
+        )
+    ]
     return albumentations.Compose(
         [
             albumentations.RandomScale((low - 1, high - 1), p=1),
@@ -31,6 +37,7 @@ def training_transform(size: tuple[int, int], augmentation: AugmentationConfig) 
             albumentations.RandomCrop(height, width),
             albumentations.HorizontalFlip(p=augmentation.horizontal_flip),
             albumentations.VerticalFlip(p=augmentation.vertical_flip),
+            *(colours if jitter else []),
         ]
     )
 

@@ -18,7 +18,7 @@ from segconf.evaluation.report import EvaluationReport, build_report, write_repo
 from segconf.images.masks import read_mask
 from segconf.inference.model import Model, native_logits
 from segconf.metrics.streaming import ConfidenceMetrics
-from segconf.processes import Ranks, joined
+from segconf.processes import ProcessGroup, joined
 from segconf.runs.epochs import training_seconds
 from segconf.runs.run_cases import BATCH, GridCases, masked_cases
 from segconf.runs.run_folder import RunFolder
@@ -76,16 +76,16 @@ def evaluate(
         on_progress: called with what is done, how many images are, and how many there are.
 
     Returns:
-        The evaluation; None on all ranks but the first.
+        The evaluation; None on all group but the first.
     """
     device = resolve_device(options.device)
     run = RunFolder(run_path)
     run.data()  # says so if this is no run folder, before anything slow begins
-    with joined(device) as ranks:
+    with joined(device) as group:
         model = Model(run_path, device=device, batch_size=BATCH)
-        source = _Source(run, model, options, ranks, on_progress)
+        source = _Source(run, model, options, group, on_progress)
         evaluator = source.evaluate(options.split)
-        if not ranks.is_first:
+        if not group.is_first:
             return None
         threshold = _kept_risk(model, evaluator.pooled["all"])
         about = _about(run, model, options)
@@ -98,11 +98,11 @@ def evaluate(
 
 def _kept_risk(model: Model, pooled: ConfidenceMetrics) -> KeptRisk | None:
     """The stored threshold on these pixels; None where the run has fitted none."""
-    confidence, max_risk = model.calibration.threshold, model.calibration.max_risk
-    if max_risk is None:
+    stored = model.calibration.threshold
+    if stored is None:
         return None
-    kept = pooled.selection_at(confidence)
-    return KeptRisk(max_risk, confidence, kept.coverage, kept.risk)
+    kept = pooled.selection_at(stored.confidence)
+    return KeptRisk(stored.max_risk, stored.confidence, kept.coverage, kept.risk)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,26 +112,26 @@ class _Source:
     run: RunFolder
     model: Model
     options: EvaluationOptions
-    ranks: Ranks
+    group: ProcessGroup
     on_progress: Progress | None
 
     def evaluate(self, split: str) -> Evaluator:
         """Evaluate the images of a split, in parts; every rank gets the whole result."""
         cases, root = masked_cases(self.run, split, self.options.data)
-        own = cases[self.ranks.rank :: self.ranks.world]
+        own = cases[self.group.rank :: self.group.world]
         evaluator = Evaluator(self.model.config.model.classes, self.options.tolerances)
         small = GridCases(own, root, self.model.config, split, self.on_progress)
         pairs = self._native_pairs(own) if self.options.native else self._grid_pairs(small)
         for number, (case, (logits, mask)) in enumerate(zip(own, pairs, strict=True), start=1):
             evaluator.add_logits(case.id, logits, mask)
-            if self.on_progress is not None and self.ranks.is_first:
+            if self.on_progress is not None and self.group.is_first:
                 self.on_progress(f"{split} images", number, len(own))
         return self._merged(evaluator, [case.id for case in cases])
 
     def _merged(self, evaluator: Evaluator, order: Sequence[str]) -> Evaluator:
         for pooled in evaluator.pooled.values():
-            self.ranks.merge(pooled)
-        parts = self.ranks.collect(list(zip(evaluator.rows, evaluator.summaries, strict=True)))
+            self.group.merge(pooled)
+        parts = self.group.collect(list(zip(evaluator.rows, evaluator.summaries, strict=True)))
         by_case = {row.case: (row, summary) for part in parts for row, summary in part}
         evaluator.rows = [by_case[case][0] for case in order]
         evaluator.summaries = [by_case[case][1] for case in order]
@@ -177,8 +177,8 @@ def _about(run: RunFolder, model: Model, options: EvaluationOptions) -> dict[str
         "grid": "native" if options.native else f"{height} x {width}",
         "temperature": model.temperature,
         "training_seconds": training_seconds(run.path),
-        "inference_passes": model.passes.count,
-        "inference_seconds_per_image": model.run.seconds_per_image,
+        "inference_passes": model.predictor.count,
+        "inference_seconds_per_image": model.batches.seconds_per_image,
         "protocol": "strict",
         "boundary_band_pixels": options.tolerances.boundary,
         "surface_tolerance_pixels": options.tolerances.surface,

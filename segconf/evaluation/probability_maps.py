@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from segconf.errors import DataError
+from segconf.images.image_format import case_name, format_of, image_suffix
+from segconf.images.io import confidence_bits, read_confidence, read_probabilities
 from segconf.images.masks import read_mask
-from segconf.images.types import case_name, image_suffix
-from segconf.images.writing import confidence_bits, read_confidence, read_probability_volume
 
 ARRAY_NAMES = ("probabilities", "softmax")
 
@@ -48,7 +48,8 @@ def find_predictions(folder: Path, *, classes: int, allow_quantized: bool) -> "P
         maps = sorted(p for p in (folder / "confidence").rglob("*") if image_suffix(p))
         return Predictions(folder, tuple(maps), classes, "maps", allow_quantized)
     arrays = sorted(p for p in folder.iterdir() if p.suffix in {".npz", ".npy"})
-    volumes = sorted(p for p in folder.iterdir() if image_suffix(p) in {".nii", ".nii.gz"})
+    images = sorted(p for p in folder.iterdir() if image_suffix(p))
+    volumes = [p for p in images if format_of(p).stores_probabilities]
     if arrays:
         return Predictions(folder, tuple(arrays), classes, "arrays", allow_quantized)
     if volumes:
@@ -108,7 +109,7 @@ class Predictions:
         for name, paths in groups.items():
             first = next(iter(paths.values()))
             if -1 in paths:
-                yield self._checked(name, first, read_probability_volume(first))
+                yield self._checked(name, first, read_probabilities(first))
                 continue
             missing = sorted(set(range(self.classes)) - set(paths))
             if missing:
@@ -116,7 +117,7 @@ class Predictions:
                     f"{first}: no file for class {missing[0]} of {name} (expected "
                     f"{name}_0 to {name}_{self.classes - 1})."
                 )
-            maps = [read_probability_volume(paths[number])[0] for number in range(self.classes)]
+            maps = [read_probabilities(paths[number])[0] for number in range(self.classes)]
             yield self._checked(name, first, np.stack(maps))
 
     def _map(self, path: Path) -> PredictedCase:

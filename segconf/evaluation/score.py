@@ -9,8 +9,8 @@ from segconf.errors import DataError
 from segconf.evaluation.evaluator import Evaluator, Tolerances
 from segconf.evaluation.probability_maps import PredictedCase, find_predictions
 from segconf.evaluation.report import EvaluationReport, build_report, write_report
+from segconf.images.image_format import case_name
 from segconf.images.masks import read_mask
-from segconf.images.types import case_name
 from segconf.metrics.selective import aurc_bounds
 from segconf.metrics.streaming import ConfidenceMetrics
 

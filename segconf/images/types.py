@@ -1,4 +1,4 @@
-"""What an image is here: pixels with their geometry, file suffixes, and the ceiling on size."""
+"""What an image is here: pixels with their geometry, the ceiling on size, and common errors."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,11 +11,9 @@ from segconf.errors import DataError
 
 Size = tuple[int, int]
 """Height and width, in this order."""
+Window = tuple[float, float]
+"""Intensities that become black and white."""
 ByteArray = NDArray[np.uint8]
-
-PICTURE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff"})
-NIFTI_SUFFIXES = frozenset({".nii", ".nii.gz"})
-IMAGE_SUFFIXES = PICTURE_SUFFIXES | NIFTI_SUFFIXES
 
 DEFAULT_MAX_PIXELS = 1_000_000_000
 """Ceiling on height x width x slices: about 3 GB as RGB; a larger claim is taken for a mistake."""
@@ -32,7 +30,7 @@ class Image:
             resizing), from voxel indices (column, row, slice) to millimetres; None for pictures.
         spacing: distance between pixel centres along (H, W) or (D, H, W); None for pictures.
         header: NIfTI header of the file, so that results are written with the same codes and
-            units; None for pictures.
+            units; None for files of other formats.
     """
 
     pixels: ByteArray
@@ -53,7 +51,7 @@ class Header:
 
     Attributes:
         size: height and width as they will be read, after EXIF rotation.
-        slices: slices of a NIfTI volume; 1 for pictures.
+        slices: slices of a volume; 1 for pictures.
         channels: channels of the file without alpha; a palette counts as colour.
     """
 
@@ -62,28 +60,23 @@ class Header:
     channels: int
 
 
-def image_suffix(path: Path | str) -> str:
-    """Lower-case suffix if the format is supported (``.nii.gz`` as a whole), else ``""``."""
-    name = Path(path).name.lower()
-    for suffix in IMAGE_SUFFIXES:
-        if name.endswith(suffix) and name != suffix:
-            return suffix
-    return ""
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """How an image is read.
 
+    Attributes:
+        channels: 1 or 3; any other number must be that of the file.
+        size: height and width to resize to; the grid of the file when not given.
+        slice_index: slice of a volume; the whole volume when not given. A picture has slice 0.
+        max_pixels: ceiling on the pixels (times slices) of the file.
+        window: intensities that become black and white, in formats without a range of their own.
+    """
 
-def supported_suffix(path: Path) -> str:
-    """Suffix of a file that is about to be read; an unsupported one is a `DataError`."""
-    suffix = image_suffix(path)
-    if not suffix:
-        known = ", ".join(sorted(IMAGE_SUFFIXES))
-        raise DataError(f"{path}: unknown image format. Convert it to one of {known}.")
-    return suffix
-
-
-def case_name(path: Path | str) -> str:
-    """File name without its suffix; ``.nii.gz`` is one suffix."""
-    suffix = image_suffix(path)
-    return Path(path).name[: -len(suffix)] if suffix else Path(path).stem
+    channels: int = 3
+    size: Size | None = None
+    slice_index: int | None = None
+    max_pixels: int = DEFAULT_MAX_PIXELS
+    window: Window | None = None
 
 
 def check_ceiling(path: Path, size: Size, slices: int, max_pixels: int) -> None:

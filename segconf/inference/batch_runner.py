@@ -21,9 +21,15 @@ _MEMORY_WORDS = ("out of memory", "can't allocate memory", "not enough memory")
 class BatchRunner:
     """Remembers the batch size that memory allows: halved whenever a batch did not fit."""
 
-    def __init__(self, predictor: Callable[[Tensor], Tensor], batch_size: int) -> None:
-        """Run `predictor`, from (B, C, h, w) to (B, K, h, w), on at most `batch_size` images."""
-        self._predictor = predictor
+    def __init__(
+        self, function: Callable[[Tensor], tuple[Tensor, Tensor | None]], batch_size: int
+    ) -> None:
+        """Run a function of images (B, C, h, w) on at most `batch_size` of them at a time.
+
+        It returns logits and features, or anything else with one row per image; the second may be
+        None.
+        """
+        self._function = function
         self.batch_size = batch_size
         self._seconds = 0.0
         self._images = 0
@@ -33,29 +39,33 @@ class BatchRunner:
         """Mean time of the network for an image of a full batch; None before the first."""
         return self._seconds / self._images if self._images else None
 
-    def __call__(self, images: Tensor) -> Tensor:
-        """Logits of any number of images, on the processor."""
-        parts: list[Tensor] = []
+    def __call__(self, images: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Both results for any number of images, on the processor."""
+        parts: list[tuple[Tensor, Tensor | None]] = []
         start = 0
         while start < len(images):
             chunk = images[start : start + self.batch_size]
             try:
-                parts.append(self._timed(self._filled(chunk))[: len(chunk)])
+                first, second = self._timed(self._filled(chunk))
             except (RuntimeError, MemoryError) as error:
                 if not _is_memory_error(error):
                     raise
                 self._halve(error)
                 continue
-            start += len(chunk)
-        return torch.cat(parts)
+            count = len(chunk)
+            parts.append((first[:count], None if second is None else second[:count]))
+            start += count
+        seconds = [second for _, second in parts if second is not None]
+        return torch.cat([first for first, _ in parts]), torch.cat(seconds) if seconds else None
 
-    def _timed(self, images: Tensor) -> Tensor:
-        """Logits on the processor; copying them there waits for the device to be done."""
+    def _timed(self, images: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Results on the processor; copying them there waits for the device to be done."""
         started = time.perf_counter()
-        logits = self._predictor(images).cpu()
+        first, second = self._function(images)
+        first, second = first.cpu(), None if second is None else second.cpu()
         self._seconds += time.perf_counter() - started
         self._images += len(images)
-        return logits
+        return first, second
 
     def _filled(self, chunk: Tensor) -> Tensor:
         """The chunk, filled up by repetition.
@@ -70,7 +80,7 @@ class BatchRunner:
         if self.batch_size == 1:
             raise DataError(
                 "the network does not fit into memory even for a single image. Close other "
-                "programs, or use --device cpu."
+                "programs, or use the device cpu."
             ) from error
         self.batch_size //= 2
         logger.warning("out of memory: going on with batches of %d", self.batch_size)

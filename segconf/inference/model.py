@@ -1,150 +1,163 @@
 """A trained network ready to be used: from an image to logits on the grid of that image."""
 
-import threading
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from segconf.calibration.stored import Calibration, read_calibration
 from segconf.checkpoints.weights import load_checkpoint, weights_hash
 from segconf.confidence import FloatArray
 from segconf.conventions import FULL_SCALE
-from segconf.data.preprocessing import read_input
+from segconf.data.preprocessing import Preprocessing
 from segconf.data.transforms import normalize
 from segconf.devices import resolve_device
 from segconf.images.resizing import slices_on_grid
 from segconf.images.types import ByteArray, Image
 from segconf.inference.batch_runner import BatchRunner
-from segconf.inference.prediction import _VOLUME_AXES, Prediction
-from segconf.inference.predictors import batch_logits, passes_of
+from segconf.inference.prediction import Prediction
+from segconf.inference.predictors import predict_batch
 from segconf.inference.resampling import resized_bands, tiled_bands
+from segconf.methods.method import method_of
 from segconf.models.encoders import encoder_normalization
-from segconf.ood.detector import load_stranger_score, pooled_features
+from segconf.ood.detector import OODDetector, load_detector
+from segconf.ood.features import FeatureExtractor, pooled_features
 from segconf.overlays.layers import Scale
-from segconf.results.maps import Band, Maps
+from segconf.results.maps import Band, Maps, with_slices
 
 _ACCELERATOR_BATCH = 16
+_VOLUME_AXES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class GridOutput:
+    """What the network says about a batch, on its own grid.
+
+    Attributes:
+        logits: (B, K, h, w), after the temperature.
+        ood_scores: (B,) distance from the training images; nan without a detector.
+    """
+
+    logits: FloatArray
+    ood_scores: NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkInput:
+    """The slices of an image as the network and the detector take them, (D, h, w, C) each."""
+
+    pixels: ByteArray
+    feature_pixels: ByteArray | None
+    """None where the pass that predicts gives the features, or where there is no detector."""
 
 
 class Model:
-    """A network, the preparation of its input, and its calibration."""
+    """A network, the preparation of its input, its calibration and its detector."""
 
-    def __init__(self, path: Path, *, device: torch.device, batch_size: int | None = None) -> None:
-        """Load a run folder or weights file; see `load_model`."""
+    def __init__(
+        self,
+        path: Path,
+        *,
+        device: torch.device,
+        batch_size: int | None = None,
+        calibrated: bool = True,
+    ) -> None:
+        """Load a run folder or weights file; see `load_model`.
+
+        Args:
+            path: the run folder, or its weights file.
+            device: where the network computes.
+            batch_size: images that the network sees at once.
+            calibrated: False for the network's own logits, whatever the run has stored.
+        """
         self.checkpoint = load_checkpoint(path, device=device)
-        self.calibration: Calibration = read_calibration(path)
+        self.weights_sha256 = weights_hash(path)
         self.config = self.checkpoint.config
-        self.temperature = self.checkpoint.temperature
         self.device = device
+        self.calibration = Calibration(weights_sha256=self.weights_sha256)
+        self.temperature = 1.0
+        if calibrated:
+            self.calibration = read_calibration(path, self.weights_sha256)
+            stored = self.calibration.temperature
+            self.temperature = self.checkpoint.temperature if stored is None else stored.value
+        self.preprocessing = Preprocessing.of(self.config)
         mean, std = encoder_normalization(self.config.model.encoder, self.config.model.channels)
-        self.passes = passes_of(self.checkpoint)
         self.normalize = partial(normalize, mean=mean, std=std)
+        self.predictor = method_of(self.config).predictor(self.checkpoint)
         default = 1 if device.type == "cpu" else _ACCELERATOR_BATCH
-        self.run = BatchRunner(self._logits, batch_size or default)
-        self.stranger_score = load_stranger_score(path)
-        self._thread = threading.local()
-        self._encoder = getattr(self.checkpoint.model, "encoder", None)
-        self._describe = BatchRunner(self._features, batch_size or default)
-        if self._looks_on_its_grid and self._encoder is not None:
-            self._encoder.register_forward_hook(self._watch)
+        self.batches = BatchRunner(self._predict, batch_size or default)
+        self.detector: OODDetector | None = load_detector(path, self.weights_sha256)
+        self._extractor = None
+        if self.detector is not None:
+            network = self.checkpoint.model
+            self._extractor = FeatureExtractor.of(network, self.config, self.detector.grid)
+        self._descriptions = BatchRunner(self._describe, batch_size or default)
+
+    def _predict(self, images: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Logits (B, K, h, w) and, where the same pass gives them, features (B, F)."""
+        one = predict_batch(self.predictor, images.to(self.device), temperature=self.temperature)
+        wanted = self._shares_grid and one.maps is not None
+        return one.logits, pooled_features(one.maps) if wanted and one.maps is not None else None
+
+    def _describe(self, images: Tensor) -> tuple[Tensor, None]:
+        """Features (B, F) of normalised images on the grid of the detector."""
+        if self._extractor is None:
+            raise ValueError("there is no detector that needs features")
+        with torch.inference_mode():
+            return pooled_features(self._extractor.encoder(images.to(self.device))), None
 
     @property
-    def _looks_on_its_grid(self) -> bool:
-        """Whether the pass that predicts also gives the features of the stranger score."""
-        score = self.stranger_score
-        return score is not None and score.grid == self.config.data.size
-
-    def _watch(self, _module: nn.Module, _inputs: Any, maps: Any) -> None:
-        self._thread.passes = [*getattr(self._thread, "passes", []), pooled_features(maps)]
-
-    @torch.no_grad()
-    def _features(self, images: Tensor) -> Tensor:
-        """(B, F) of images (B, C, h, w) on the grid of the stranger score."""
-        if self._encoder is None:
-            raise ValueError("a network without an encoder has no features")
-        return pooled_features(self._encoder(images.to(self.device)))
-
-    def _logits(self, images: Tensor) -> Tensor:
-        self._thread.passes = []
-        logits = batch_logits(self.passes, images.to(self.device), temperature=self.temperature)
-        if self._thread.passes:
-            mean = torch.stack(self._thread.passes).mean(dim=0)  # (B, F) over the passes
-            self._thread.features = [*getattr(self._thread, "features", []), mean.cpu()]
-        return logits
+    def _shares_grid(self) -> bool:
+        """Whether the detector describes images on the grid of the network."""
+        return self.detector is not None and self.detector.grid == self.config.data.size
 
     @property
     def scale(self) -> Scale:
         """Levels at which low confidence is shown."""
-        limits = self.calibration
-        return Scale(limits.threshold, limits.upper, limits.right_below, self.config.model.classes)
+        stored = self.calibration
+        right_below = None if stored.threshold is None else stored.threshold.right_below
+        classes = self.config.model.classes
+        return Scale(stored.lower_level, stored.upper_level, right_below, classes)
 
     def sha256(self) -> str:
-        """Hash of the weights, see `weights_hash`."""
-        return weights_hash(self.checkpoint.path)
+        """Hash of the weights that a prediction uses."""
+        return self.weights_sha256
 
     def read(self, path: Path) -> Image:
         """Pixels of a file as this network takes them, at their native size."""
-        return read_input(path, self.config)
+        return self.preprocessing.read(path)
 
-    def network_pixels(self, image: Image) -> ByteArray:
-        """All slices of an image on the network's grid, (D, h, w, C); D = 1 for a picture."""
-        return slices_on_grid(image.pixels, self.config.data.size)
-
-    def stranger_pixels(self, image: Image) -> ByteArray | None:
-        """The same on the grid of the stranger score, where that has one of its own."""
-        score = self.stranger_score
-        if score is None or self._encoder is None or self._looks_on_its_grid:
-            return None
-        return slices_on_grid(image.pixels, score.grid)
+    def network_input(self, image: Image) -> NetworkInput:
+        """All slices of an image on the grids of the network and of the detector."""
+        pixels = slices_on_grid(image.pixels, self.config.data.size)
+        if self._extractor is None or self._shares_grid:
+            return NetworkInput(pixels, None)
+        return NetworkInput(pixels, self._extractor.pixels(image))
 
     def grid_logits(self, pixels: ByteArray) -> FloatArray:
         """Logits (B, K, h, w) on the network's grid, after the temperature."""
-        self._thread.features = []
-        return self.run(self.normalize(pixels)).numpy()
+        logits, _ = self.batches(self.normalize(pixels))
+        return logits.numpy()
 
-    def judged(
-        self, pixels: ByteArray, finer: ByteArray | None = None
-    ) -> tuple[FloatArray, NDArray[np.float64]]:
-        """Logits (B, K, h, w), and how unlike the training images each is (B,).
-
-        The score is nan where the run has no features of its training images.
+    def grid_output(self, pixels: ByteArray, feature_pixels: ByteArray | None) -> GridOutput:
+        """Logits and out-of-distribution scores from one call.
 
         Args:
             pixels: (B, h, w, C) on the network's grid.
-            finer: the same images from `stranger_pixels`; None where that is.
+            feature_pixels: the same images from `network_input`; None where that is.
         """
-        logits = self.grid_logits(pixels)
-        features = self._features_of(pixels, finer)
-        if self.stranger_score is None or features is None:
-            return logits, np.full(len(logits), np.nan)
-        return logits, self.stranger_score(features)
-
-    def _features_of(self, pixels: ByteArray, finer: ByteArray | None) -> Tensor | None:
-        """(B, F) on the grid of the stranger score, from the pass just made where it can be."""
-        if self.stranger_score is None or self._encoder is None:
-            return None
-        if not self._looks_on_its_grid:
-            return None if finer is None else self._describe(self.normalize(finer))
-        if not self._thread.features:  # networks with exchanged weights are copies
-            return self._describe(self.normalize(pixels))
-        # Only the last batch was filled up, by repetition: what is too much is at the end.
-        return torch.cat(self._thread.features)[: len(pixels)]
-
-    def tiled_bands(self, pixels: ByteArray) -> Iterator[Band]:
-        """Logits of a slice (C, H, W) by a sliding window at its own resolution."""
-        return tiled_bands(
-            pixels,
-            normalize=self.normalize,
-            predictor=self.run,
-            tile=self.config.data.size,
-            batch_size=self.run.batch_size,
-        )
+        logits, features = self.batches(self.normalize(pixels))
+        if self.detector is None or self._extractor is None:
+            return GridOutput(logits.numpy(), np.full(len(logits), np.nan))
+        if features is None:
+            chosen = pixels if feature_pixels is None else feature_pixels
+            features, _ = self._descriptions(self.normalize(chosen))
+        return GridOutput(logits.numpy(), self.detector.score(features))
 
     def maps(
         self,
@@ -162,7 +175,7 @@ class Model:
             tile: by a sliding window at native resolution, instead of the whole frame at once.
             probabilities: keep those of all classes.
         """
-        slices = _with_slices(image.pixels)  # (C, D, H, W)
+        slices = with_slices(image.pixels)  # (C, D, H, W)
         maps = Maps.empty(
             slices.shape[1:], classes=self.config.model.classes, probabilities=probabilities
         )
@@ -174,12 +187,22 @@ class Model:
         self, image: Image, logits: FloatArray | None, *, tile: bool
     ) -> Iterator[Iterator[Band]]:
         """Bands of every slice of an image, on its own grid; see `maps` for the arguments."""
-        slices = _with_slices(image.pixels)  # (C, D, H, W)
+        slices = with_slices(image.pixels)  # (C, D, H, W)
         if tile:
-            yield from (self.tiled_bands(slices[:, index]) for index in range(slices.shape[1]))
+            yield from (self._tiled_bands(slices[:, index]) for index in range(slices.shape[1]))
             return
-        known = self.grid_logits(self.network_pixels(image)) if logits is None else logits
+        known = self.grid_logits(self.network_input(image).pixels) if logits is None else logits
         yield from (resized_bands(one, slices.shape[2:]) for one in known)
+
+    def _tiled_bands(self, pixels: ByteArray) -> Iterator[Band]:
+        """Logits of a slice (C, H, W) by a sliding window at its own resolution."""
+        return tiled_bands(
+            pixels,
+            normalize=self.normalize,
+            predictor=lambda images: self.batches(images)[0],
+            tile=self.config.data.size,
+            batch_size=self.batches.batch_size,
+        )
 
     def predict(self, image: Image | Path | str, *, tile: bool = False) -> Prediction:
         """Mask, confidence and probabilities of one image."""
@@ -221,8 +244,3 @@ def native_logits(model: Model, image: Image, *, tile: bool = False) -> Tensor:
     ]
     stacked = torch.from_numpy(np.stack(per_slice))  # (D, K, H, W)
     return stacked[0] if image.pixels.ndim < _VOLUME_AXES else stacked
-
-
-def _with_slices(pixels: ByteArray) -> ByteArray:
-    """(C, H, W) as one slice, (C, 1, H, W)."""
-    return pixels if pixels.ndim == _VOLUME_AXES else pixels[:, None]

@@ -1,29 +1,28 @@
 """What a prediction job may choose; everything else comes with the model."""
 
 import logging
-import os
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 
-import torch
-
 from segconf.confidence import FloatArray
+from segconf.devices import single_threaded, usable_processors
 from segconf.errors import DataError
-from segconf.images.raster import open_picture
-from segconf.images.reading import read_header
-from segconf.images.types import NIFTI_SUFFIXES, ByteArray, Image, image_suffix
+from segconf.images.image_format import format_of
+from segconf.images.io import read_header
+from segconf.images.types import Image
 from segconf.inference.batch_runner import as_batch
-from segconf.inference.model import Model
+from segconf.inference.model import GridOutput, Model, NetworkInput
 from segconf.inference.sources import Source
 from segconf.overlays.overlay import Style
 from segconf.results.maps import Maps
 from segconf.results.prediction_folder import PredictionFolder
 from segconf.results.rows import UNREADABLE, CaseRow
-from segconf.results.summary import TOO_SMALL, mark_stranger, summarize
-from segconf.results.writing import write_failure, write_results
+from segconf.results.summary import TOO_SMALL, mark_out_of_distribution, summarize
+from segconf.results.writing import write_failure
+from segconf.review.case_files import write_case
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,16 +59,12 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Decoded:
-    """An image that was read, and its slices (D, h, w, C) on the grids of the network.
-
-    Tiles need no `pixels`, and `finer` is only for a stranger score with a grid of its own.
-    """
+    """An image that was read, and its slices as the network takes them; tiles need none."""
 
     source: Source
     image: Image
     notes: tuple[str, ...]
-    pixels: ByteArray | None = None
-    finer: ByteArray | None = None
+    inputs: NetworkInput | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +83,7 @@ class Job:
         self._model = model
         self._folder = folder
         self._options = options
-        self._workers = options.workers or os.cpu_count() or 1
+        self._workers = options.workers or usable_processors()
         self._pool = ThreadPoolExecutor(self._workers, thread_name_prefix="segconf")
         self._reading: deque[Future[_Decoded | _Unreadable]] = deque()
         self._finishing: set[Future[CaseRow]] = set()
@@ -101,7 +96,7 @@ class Job:
         weights = {source.case: weight for source, weight in waiting}
         rows: list[CaseRow] = []
         alone = self._takes_images_alone(sources)
-        with _one_thread() if alone else nullcontext(), self._closing():
+        with single_threaded() if alone else nullcontext(), self._closing():
             while waiting or self._reading or self._finishing:
                 while waiting and self._has_room(waiting[0][1]):
                     source, weight = waiting.popleft()
@@ -111,19 +106,19 @@ class Job:
                     else:
                         self._reading.append(self._pool.submit(self._read, source))
                 if self._reading:
-                    self._judge(weights)
+                    self._predict(weights)
                 rows += self._collect(block=not self._reading)
                 if on_progress is not None:
                     on_progress(len(rows), len(sources))
         return rows
 
     def _takes_images_alone(self, sources: Sequence[Source]) -> bool:
-        pictures = all(image_suffix(source.path) not in NIFTI_SUFFIXES for source in sources)
+        pictures = not any(format_of(source.path).has_slices for source in sources)
         # A network whose weights change between passes cannot be shared by threads.
         return (
             pictures
-            and self._model.run.batch_size == 1
-            and self._model.passes.count == 1
+            and self._model.batches.batch_size == 1
+            and self._model.predictor.count == 1
             and not self._options.tile
         )
 
@@ -143,40 +138,41 @@ class Job:
         count = len(self._reading) + len(self._finishing)
         if count == 0:
             return True
-        enough = max(self._workers + _SPARE_IMAGES, 2 * self._model.run.batch_size)
+        enough = max(self._workers + _SPARE_IMAGES, 2 * self._model.batches.batch_size)
         return count < enough and self._in_flight + pixels <= PIXELS_IN_FLIGHT
 
-    def _judge(self, weights: dict[str, int]) -> None:
+    def _predict(self, weights: dict[str, int]) -> None:
         """Run the network on the next images and hand them on."""
-        count = min(self._model.run.batch_size, len(self._reading))
+        count = min(self._model.batches.batch_size, len(self._reading))
         read = [self._reading.popleft().result() for _ in range(count)]
-        decoded = [item for item in read if isinstance(item, _Decoded)]
-        judged = self._judged(decoded)
+        outputs = self._outputs([item for item in read if isinstance(item, _Decoded)])
         for item in read:
             if isinstance(item, _Unreadable):
                 future = self._pool.submit(self._fail, item)
             elif self._options.tile:
                 # Tiles are not what was trained on: the score is that of the whole frame.
-                pixels = self._model.network_pixels(item.image)
-                _, unlike = self._model.judged(pixels, self._model.stranger_pixels(item.image))
+                inputs = self._model.network_input(item.image)
+                output = self._model.grid_output(inputs.pixels, inputs.feature_pixels)
                 maps = self._maps(item, None)
-                future = self._pool.submit(self._write, item, maps, float(unlike.mean()))
+                score = float(output.ood_scores.mean())
+                future = self._pool.submit(self._write, item, maps, score)
             else:
-                future = self._pool.submit(self._finish, item, judged.pop(0))
+                future = self._pool.submit(self._finish, item, outputs.pop(0))
             self._follow(future, weights[item.source.case])
 
-    def _judged(self, decoded: list[_Decoded]) -> list[tuple[FloatArray, float]]:
-        """Logits (D, K, h, w) of each image, and how unlike the training images its slices are."""
-        pixels = [item.pixels for item in decoded if item.pixels is not None]
-        if not pixels:
+    def _outputs(self, decoded: list[_Decoded]) -> list[GridOutput]:
+        """Logits (D, K, h, w) and out-of-distribution scores (D,) of each image."""
+        inputs = [item.inputs for item in decoded if item.inputs is not None]
+        if not inputs:
             return []
-        finer = [item.finer for item in decoded if item.finer is not None]
-        logits, unlike = self._model.judged(as_batch(pixels), as_batch(finer) if finer else None)
+        finer = [one.feature_pixels for one in inputs if one.feature_pixels is not None]
+        batch = as_batch([one.pixels for one in inputs])
+        output = self._model.grid_output(batch, as_batch(finer) if finer else None)
         found, start = [], 0
-        for image in pixels:
-            own = slice(start, start + len(image))
-            found.append((logits[own], float(unlike[own].mean())))
-            start += len(image)
+        for one in inputs:
+            own = slice(start, start + len(one.pixels))
+            found.append(GridOutput(output.logits[own], output.ood_scores[own]))
+            start += len(one.pixels)
         return found
 
     def _collect(self, *, block: bool) -> list[CaseRow]:
@@ -194,7 +190,7 @@ class Job:
         item = self._read(source)
         if isinstance(item, _Unreadable):
             return self._fail(item)
-        return self._finish(item, self._judged([item])[0])
+        return self._finish(item, self._outputs([item])[0])
 
     def _read(self, source: Source) -> _Decoded | _Unreadable:
         try:
@@ -204,8 +200,7 @@ class Job:
             return _Unreadable(source, str(error))
         if self._options.tile:
             return _Decoded(source, image, notes)
-        pixels, finer = self._model.network_pixels(image), self._model.stranger_pixels(image)
-        return _Decoded(source, image, notes, pixels, finer)
+        return _Decoded(source, image, notes, self._model.network_input(image))
 
     def _maps(self, item: _Decoded, logits: FloatArray | None) -> Maps:
         options = self._options
@@ -216,11 +211,10 @@ class Job:
             probabilities=options.save_probabilities,
         )
 
-    def _finish(self, item: _Decoded, judged: tuple[FloatArray, float]) -> CaseRow:
-        logits, unlike = judged
-        return self._write(item, self._maps(item, logits), unlike)
+    def _finish(self, item: _Decoded, output: GridOutput) -> CaseRow:
+        return self._write(item, self._maps(item, output.logits), float(output.ood_scores.mean()))
 
-    def _write(self, item: _Decoded, maps: Maps, unlike: float) -> CaseRow:
+    def _write(self, item: _Decoded, maps: Maps, ood_score: float) -> CaseRow:
         height, width = item.image.spatial_shape[-2:]
         scale = self._model.scale
         row = summarize(
@@ -229,27 +223,16 @@ class Job:
             threshold=scale.threshold,
             notes=item.notes,
         )
-        if self._model.stranger_score is not None:
-            row = mark_stranger(row, unlike, threshold=self._model.stranger_score.threshold)
+        if self._model.detector is not None:
+            row = mark_out_of_distribution(row, ood_score, threshold=self._model.detector.threshold)
         style = self._options.style
-        write_results(self._folder, row, item.image, maps, scale=scale, style=style)
+        write_case(self._folder, row, item.image, maps, scale=scale, style=style)
         return row
 
     def _fail(self, item: _Unreadable) -> CaseRow:
         row = CaseRow(item.source.case, item.source.file, flags=(UNREADABLE,), error=item.reason)
         write_failure(self._folder, row)
         return row
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Let threads that begin now compute alone."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def _pixel_count(source: Source) -> int:
@@ -267,10 +250,6 @@ def _notes(source: Source, image: Image) -> tuple[str, ...]:
     height, width = image.spatial_shape[-2:]
     if min(height, width) < TOO_SMALL:
         notes.append(f"review: the image is only {height} x {width} pixels")
-    if image_suffix(source.path) not in NIFTI_SUFFIXES:
-        with open_picture(source.path) as picture:
-            if picture.decoder.mode.startswith(("I", "F")):
-                notes.append("note: deep grey levels were reduced to 8 bits")
-            if picture.channels == 1 and len(image.pixels) > 1:
-                notes.append("note: grey image, given to a network for colours")
+    remarks = format_of(source.path).remarks(source.path, len(image.pixels))
+    notes += [f"note: {remark}" for remark in remarks]
     return tuple(notes)

@@ -11,9 +11,9 @@ import torch.distributed as dist
 
 from segconf.inference.model import Model
 from segconf.inference.pipeline import Job, PredictOptions, Progress
-from segconf.inference.sources import Part, Source, Sources
+from segconf.inference.record import claim, describe_run
+from segconf.inference.sources import Shard, Source, Sources
 from segconf.results.prediction_folder import PredictionFolder
-from segconf.results.record import claim, describe_run
 from segconf.results.rows import CaseRow, read_row
 from segconf.review.page import assemble
 
@@ -46,27 +46,27 @@ def predict(
     out: Path,
     *,
     options: PredictOptions | None = None,
-    part: Part | None = None,
+    shard: Shard | None = None,
     on_progress: Progress | None = None,
 ) -> PredictionReport:
     """Write masks, confidence maps, overlays, `cases.csv` and the review page of images.
 
-    Under torchrun every rank takes its share of the images, within `part`. Parts never write the
-    same file but `cases.csv` and `review.html`, which are complete when the last part is.
+    Under torchrun every process takes its part of the images, within `shard`. Shards never write the
+    same file but `cases.csv` and `review.html`, which are complete when the last shard is.
 
     Args:
         model: from `load_model`.
         sources: from `find_images`.
         out: the prediction folder.
         options: what is written and how.
-        part: this process's share of a job that several processes were started for.
+        shard: this process's part of a job that several processes were started for.
         on_progress: is told how many images of how many are done.
     """
     options = options or PredictOptions()
     folder = PredictionFolder(out)
     claim(folder, describe_run(model, sources, options))
-    rank = Part(int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1")))
-    own = rank.own((part or Part()).own(sources.items))
+    rank = Shard(int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1")))
+    own = rank.own((shard or Shard()).own(sources.items))
     todo = [source for source in own if not (options.skip_existing and _is_done(folder, source))]
     with _meeting_at_the_end(rank):
         rows = Job(model, folder, options).run(todo, on_progress)
@@ -81,13 +81,13 @@ def _is_done(folder: PredictionFolder, source: Source) -> bool:
     if not path.is_file():
         return False
     row = read_row(path)
-    files = folder.outputs(row.case, volume=row.is_volume)
+    files = folder.outputs(row.case, row.map_suffix)
     return not row.error and all(file.is_file() for file in files)
 
 
 @contextmanager
-def _meeting_at_the_end(rank: Part) -> Iterator[None]:
-    """Let every rank wait for the others: torchrun ends all of them when one reports a failure."""
+def _meeting_at_the_end(rank: Shard) -> Iterator[None]:
+    """Let every process wait for the others: torchrun ends all of them when one reports a failure."""
     if rank.count == 1:
         yield
         return

@@ -1,8 +1,14 @@
-"""A trained network ready to be used: from an image to logits on the grid of that image."""
+"""What a model says about one image."""
 
 from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
 
 from segconf.confidence import FloatArray
+from segconf.images.encoding import write_png
+from segconf.images.image_format import case_name, format_of
+from segconf.images.io import write_confidence, write_mask
 from segconf.images.types import ByteArray, Image
 from segconf.overlays.layers import Scale
 from segconf.overlays.overlay import Style, overlay
@@ -12,10 +18,10 @@ _VOLUME_AXES = 4
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Prediction:
-    """What a model says about one image, on the grid of that image.
+    """Mask, confidence and probabilities of one image, on the grid of that image.
 
     Attributes:
-        image: the pixels that were judged, (C, H, W), or (C, D, H, W) for a volume.
+        image: the pixels that were predicted, (C, H, W), or (C, D, H, W) for a volume.
         mask: class index of every pixel, (H, W) or (D, H, W).
         confidence: probability of that class, 0..1, high = good.
         probabilities: of all classes, (K, H, W) or (K, D, H, W).
@@ -35,3 +41,24 @@ class Prediction:
             index = pixels.shape[1] // 2 if slice_index is None else slice_index
             pixels, mask, confidence = pixels[:, index], mask[index], confidence[index]
         return overlay(pixels, mask, confidence, style=style, scale=self.scale)
+
+    def save(self, folder: Path | str) -> dict[str, Path]:
+        """Write mask, confidence map and overlay into a folder, named like the image.
+
+        Returns:
+            The files: `mask` and `confidence` (in the format that maps of such an image have), and
+            `overlay` (PNG).
+        """
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        name = case_name(self.image.path)
+        suffix = format_of(self.image.path).map_suffix
+        files = {
+            "mask": folder / f"{name}_mask{suffix}",
+            "confidence": folder / f"{name}_confidence{suffix}",
+            "overlay": folder / f"{name}_overlay.png",
+        }
+        write_mask(files["mask"], self.mask, like=self.image)
+        write_confidence(files["confidence"], np.asarray(self.confidence), like=self.image)
+        write_png(files["overlay"], self.overlay())
+        return files

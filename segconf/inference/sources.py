@@ -1,4 +1,4 @@
-"""Which images are predicted, what their results are called, and whose share they are."""
+"""Which images are predicted, what their results are called, and which shard they belong to."""
 
 import os
 from collections import Counter
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from segconf.errors import ConfigError, DataError
-from segconf.images.types import IMAGE_SUFFIXES, case_name, image_suffix
+from segconf.images.image_format import case_name, image_suffix, listed_suffixes
 
 LIST_SUFFIX = ".txt"
 _SUPERPIXELS = "_superpixels"  # ISIC ships them among its images
@@ -32,24 +32,24 @@ class Sources:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """Share `index` (from 0) of `count`."""
+class Shard:
+    """Part `index` (from 0) of `count` of a job."""
 
     index: int = 0
     count: int = 1
 
     @classmethod
-    def parse(cls, text: str) -> "Part":
+    def parse(cls, text: str) -> "Shard":
         """From `I/N`, counted from 1."""
         index, slash, count = text.partition("/")
         if not (slash and index.isdecimal() and count.isdecimal()):
-            raise ConfigError(f"--part {text}: expected I/N, such as 1/4.")
+            raise ConfigError(f"shard {text}: expected I/N, such as 1/4.")
         if not 1 <= int(index) <= int(count):
-            raise ConfigError(f"--part {text}: I counts from 1 to N.")
+            raise ConfigError(f"shard {text}: I counts from 1 to N.")
         return cls(int(index) - 1, int(count))
 
     def own(self, items: Sequence[Source]) -> Sequence[Source]:
-        """The items of this share."""
+        """The items of this shard."""
         return items[self.index :: self.count]
 
 
@@ -75,16 +75,18 @@ def find_images(inputs: Sequence[Path], *, exclude: Path | None = None) -> Sourc
             tops.append(path)
         elif path.exists():
             if not image_suffix(path):
-                known = ", ".join(sorted(IMAGE_SUFFIXES))
-                raise DataError(f"{given}: unknown image format. Convert it to one of {known}.")
+                raise DataError(
+                    f"{given}: unknown image format. Convert it to one of {listed_suffixes()}."
+                )
             found.append(path)
             tops.append(path.parent)
         else:
             raise DataError(f"{given}: no such file or folder. Check the path.")
     if not found:
         names = ", ".join(str(path) for path in inputs)
-        known = ", ".join(sorted(IMAGE_SUFFIXES))
-        raise DataError(f"{names}: no image found (looked for {known}). Check the path.")
+        raise DataError(
+            f"{names}: no image found (looked for {listed_suffixes()}). Check the path."
+        )
     root = Path(os.path.commonpath(tops))
     return Sources(root, _named(sorted(set(found)), root), tuple(left_out))
 

@@ -1,5 +1,6 @@
 """Ranking terms and the weighted sum: confidence ordered like correctness and consistency."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
@@ -32,22 +33,18 @@ class RankingOptions:
     target: Literal["ranking", "pointwise"] = "ranking"
 
 
-@dataclass(frozen=True, slots=True)
-class LossTerms:
-    """The three terms before weighting, each a scalar."""
+def total_loss(terms: Mapping[str, Tensor], weights: Mapping[str, float]) -> Tensor:
+    """Weighted sum of the loss terms, in their order.
 
-    segmentation: Tensor
-    correctness: Tensor
-    consistency: Tensor
-
-
-def total_loss(terms: LossTerms, *, correctness_weight: float, consistency_weight: float) -> Tensor:
-    """Segmentation term plus the weighted ranking terms."""
-    return (
-        terms.segmentation
-        + correctness_weight * terms.correctness
-        + consistency_weight * terms.consistency
-    )
+    Args:
+        terms: a scalar by name; the first one is the supervised term.
+        weights: by the same names.
+    """
+    first, *others = terms
+    total = terms[first] if weights[first] == 1 else weights[first] * terms[first]
+    for name in others:
+        total = total + weights[name] * terms[name]
+    return total
 
 
 def pointwise_loss(confidence: Tensor, target: Tensor) -> Tensor:

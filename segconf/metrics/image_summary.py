@@ -30,12 +30,16 @@ class ImageSummary:
     nll: float  # sum over pixels
     brier: float  # sum over pixels
 
-    def pixels_above(self, log_odds: float) -> tuple[int, int]:
-        """Pixels whose confidence has at least these log-odds (to the bin), and all pixels."""
+    def counts_above(self, log_odds: float) -> tuple[int, int, int]:
+        """Wrong pixels and all pixels whose confidence has at least these log-odds (to the bin).
+
+        Returns:
+            Wrong pixels above, pixels above, and all pixels of the image.
+        """
         size = self.correct + self.wrong  # (G,)
         value = np.float32(log_odds + math.log(len(self.confusion) - 1))
         above = self.bins >= coarse_bin(np.array([value]))[0]
-        return int(size[above].sum()), int(size.sum())
+        return int(self.wrong[above].sum()), int(size[above].sum()), int(size.sum())
 
 
 @dataclass(frozen=True, slots=True)

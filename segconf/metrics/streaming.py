@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from segconf.devices import one_thread
+from segconf.devices import one_at_a_time
 from segconf.metrics import inputs
 from segconf.metrics.definitions import PROTOCOLS, Protocol, Totals, all_values
 from segconf.metrics.image_summary import ImageSummary, coarse_bin, confidence_of
@@ -235,7 +235,7 @@ class ConfidenceMetrics:
     ) -> None:
         """Check all pieces of a batch, then count all of them."""
         pieces = inputs.pieces(scores.shape)
-        with one_thread():
+        with one_at_a_time():
             whole = [self._check(*inputs.cut(scores, labels, piece), check) for piece in pieces]
             for piece, nothing_ignored in zip(pieces, whole, strict=True):
                 pixels = inputs.cut(scores, labels, piece)

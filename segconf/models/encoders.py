@@ -1,6 +1,12 @@
-"""What pixel statistics an encoder was trained with."""
+"""Encoders by name: which ones exist, and the pixel statistics they were trained with."""
 
+import difflib
+
+import segmentation_models_pytorch as smp
+import timm
 from timm.models import get_pretrained_cfg
+
+from segconf.errors import ConfigError
 
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 
@@ -12,6 +18,7 @@ HALF_ENCODERS = ("inceptionv4", "inceptionresnetv2", "xception")
 
 
 RGB = 3
+SHOWN_ENCODERS = 5
 
 
 def encoder_normalization(
@@ -37,3 +44,13 @@ def _rgb_normalization(name: str) -> tuple[tuple[float, ...], tuple[float, ...]]
     if pretrained is not None and pretrained.mean and pretrained.std:
         return tuple(pretrained.mean), tuple(pretrained.std)
     return IMAGENET
+
+
+def check_encoder(name: str) -> None:
+    """Refuse a name that neither segmentation-models-pytorch nor timm knows."""
+    known = [*smp.encoders.encoders, *(f"tu-{model}" for model in timm.list_models())]
+    if name.partition(".")[0] in known:
+        return
+    nearest = difflib.get_close_matches(name, known, SHOWN_ENCODERS, 0.5)
+    hint = f"Did you mean {', '.join(nearest)}?" if nearest else "For example: resnet34."
+    raise ConfigError(f"model.encoder = {name}: unknown encoder. {hint}")

@@ -1,16 +1,10 @@
-"""How unlike the training images an input is, by what the encoder sees in it.
+"""Out-of-distribution detection by the Mahalanobis distance of encoder features.
 
-An image is described by the spatial mean of every channel of the encoder stages at an eighth and a
-sixteenth of the grid: earlier stages see little but colour, and the deepest one is trained to
-overlook what does not matter for the mask, so that strangers come to lie in the midst of the
-training images. The grid is that of the training, or 256 x 320 where the training has less than
-192 x 256 pixels: strangers are told by their texture, of which a coarse grid leaves little. The
-score is the Mahalanobis distance of the description from those of the training images, with the
-covariance shrunk towards its diagonal as Ledoit and Wolf derived it.
+The score of an image is the distance of its features from those of the training images, with the
+covariance shrunk towards its diagonal as Ledoit and Wolf derived it. The threshold is a quantile of
+the scores of validation images.
 """
 
-import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
@@ -23,57 +17,25 @@ from torch import Tensor
 from segconf.checkpoints.weights import read_tensors, write_tensors
 from segconf.errors import CheckpointError
 
-FILE_NAME = "features.safetensors"
-
-
-FORMAT = "segconf features 3"
+FILE_NAME = "ood.safetensors"
+FORMAT = "segconf ood 4"
 """Raise it when the same images would give other features: distances would be meaningless."""
-
-
-STAGES = (3, 4)
-"""Positions among the feature maps of an encoder; the input is number 0."""
-
-
-ENOUGH_PIXELS = 192 * 256
-
-
-FINE_GRID = (256, 320)
-
-
 QUANTILE = 0.95
-"""Share of the validation images that are not called strangers."""
-
-
+"""Fraction of the validation images that are not flagged."""
 _TINY = 1e-6
-
 
 Floats: TypeAlias = NDArray[np.float64]
 
 
-def stranger_grid(size: tuple[int, int]) -> tuple[int, int]:
-    """Grid on which a network with inputs of this size looks for strangers."""
-    return size if math.prod(size) >= ENOUGH_PIXELS else FINE_GRID
-
-
-def pooled_features(maps: Tensor | Sequence[Tensor]) -> Tensor:
-    """Spatial means (B, F) of all channels of the feature maps (B, C, h, w) of an encoder.
-
-    Where there are fewer stages than usual, the deepest is taken.
-    """
-    stages = [maps] if isinstance(maps, Tensor) else list(maps)
-    chosen = stages[STAGES[0] : STAGES[-1] + 1] or stages[-1:]
-    return torch.cat([stage.detach().float().mean(dim=(2, 3)) for stage in chosen], dim=1)
-
-
 @dataclass(frozen=True, slots=True, eq=False)
-class StrangerScore:
-    """Mahalanobis distance from the training images, and the distance from which to warn.
+class OODDetector:
+    """Mahalanobis distance from the training images, and the distance above which to flag.
 
     Attributes:
         mean: (F,) of the training images.
         whitening: (F, F) matrix W with W W' = inverse covariance.
-        threshold: larger scores are called strangers.
-        false_alarm_rate: share of the validation images above the threshold.
+        threshold: larger scores are flagged.
+        false_alarm_rate: fraction of the validation images above the threshold.
         validation_images: number of images that the threshold was fitted on.
         grid: height and width of the images that were described.
     """
@@ -86,8 +48,8 @@ class StrangerScore:
     grid: tuple[int, int]
 
     @classmethod
-    def fit(cls, training: Tensor, validation: Tensor, grid: tuple[int, int]) -> "StrangerScore":
-        """Learn what is usual.
+    def fit(cls, training: Tensor, validation: Tensor, grid: tuple[int, int]) -> "OODDetector":
+        """Estimate mean and covariance on training images, the threshold on validation images.
 
         Args:
             training: (N, F) features of training images.
@@ -105,7 +67,7 @@ class StrangerScore:
         alarms = float((scores > threshold).mean())
         return cls(mean, whitening, threshold, alarms, len(scores), grid)
 
-    def __call__(self, features: Tensor) -> Floats:
+    def score(self, features: Tensor) -> Floats:
         """Distances (B,) of images by their features (B, F).
 
         Raises:
@@ -114,8 +76,8 @@ class StrangerScore:
         if features.shape[1] != len(self.mean):
             raise CheckpointError(
                 f"{FILE_NAME}: has {len(self.mean)} features of an image, but the network beside "
-                f"it sees {features.shape[1]}, so it belongs to other weights. Put back the "
-                "weights of the run, or remove it to go on without a score for strangers."
+                f"it has {features.shape[1]}, so it belongs to other weights. Put back the "
+                "weights of the run, or remove it to go on without out-of-distribution detection."
             )
         return _distances(features.double().cpu().numpy(), self.mean, self.whitening)
 
@@ -146,31 +108,54 @@ def shrunk_covariance(centred: Floats) -> Floats:
     return shrunk
 
 
-def save_features(path: Path, training: Tensor, validation: Tensor, grid: tuple[int, int]) -> None:
-    """Write the features (N, F) and (V, F) of images of that size, by the weights of a run.
+def save_detector(path: Path, detector: OODDetector, weights_sha256: str) -> None:
+    """Write the statistics of a detector, tied to the weights that made its features.
 
     Raises:
         OSError: when the disk is full or the folder cannot be written.
     """
-    features = {"training": training, "validation": validation, "grid": torch.tensor(grid)}
-    write_tensors(path, features, {"format": FORMAT})
+    tensors = {
+        "mean": torch.from_numpy(detector.mean),
+        "whitening": torch.from_numpy(detector.whitening),
+        "grid": torch.tensor(detector.grid),
+        "threshold": torch.tensor(detector.threshold, dtype=torch.float64),
+        "false_alarm_rate": torch.tensor(detector.false_alarm_rate, dtype=torch.float64),
+        "validation_images": torch.tensor(detector.validation_images),
+    }
+    write_tensors(path, tensors, {"format": FORMAT, "weights_sha256": weights_sha256})
 
 
-def load_stranger_score(run: Path) -> StrangerScore | None:
-    """The score of a run folder, or of the folder of a weights file; None without features."""
+def load_detector(run: Path, weights_sha256: str) -> OODDetector | None:
+    """The detector beside the weights of a run, or of a weights file; None where there is none.
+
+    Raises:
+        CheckpointError: the file is damaged, of another version, or belongs to other weights.
+    """
     path = (run if run.is_dir() else run.parent) / FILE_NAME
     if not path.is_file():
         return None
-    way_out = "Remove it to go on without a score for strangers."
+    way_out = (
+        f"Remove it, and make a new one with: segconf train --resume {path.parent}. Without it "
+        "there is no out-of-distribution detection."
+    )
     tensors, metadata = read_tensors(path, way_out=way_out)
     found = metadata.get("format", "no format")
     if found != FORMAT:
         raise CheckpointError(
-            f"{path}: {found}, but this version compares {FORMAT}, which describe images in "
-            f"another way. {way_out} Without it, `segconf train --resume {path.parent}` makes a "
-            "new one."
+            f"{path}: {found}, but this version reads {FORMAT}, which describes images in another "
+            f"way. {way_out}"
         )
-    if tensors.keys() != {"training", "validation", "grid"}:
-        raise CheckpointError(f"{path}: not a file of features. {way_out}")
-    height, width = tensors["grid"].tolist()
-    return StrangerScore.fit(tensors["training"], tensors["validation"], (height, width))
+    if metadata.get("weights_sha256") != weights_sha256:
+        raise CheckpointError(f"{path}: belongs to other weights than those beside it. {way_out}")
+    try:
+        height, width = tensors["grid"].tolist()
+        return OODDetector(
+            mean=tensors["mean"].numpy(),
+            whitening=tensors["whitening"].numpy(),
+            threshold=float(tensors["threshold"]),
+            false_alarm_rate=float(tensors["false_alarm_rate"]),
+            validation_images=int(tensors["validation_images"]),
+            grid=(height, width),
+        )
+    except (KeyError, ValueError, TypeError, RuntimeError) as error:
+        raise CheckpointError(f"{path}: not the statistics of a detector. {way_out}") from error

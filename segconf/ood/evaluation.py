@@ -1,4 +1,4 @@
-"""How well a score tells strangers from what a model was made for."""
+"""Evaluation of out-of-distribution detection: a split of the run against images of another kind."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -19,39 +19,39 @@ from segconf.inference.model import Model
 from segconf.inference.sources import find_images
 from segconf.metrics.ranking_histogram import Groups
 from segconf.metrics.selective import false_positive_rate, ranking_totals
-from segconf.plots.image_scores import stranger_plot
+from segconf.plots.image_scores import ood_plot
 from segconf.runs.run_cases import masked_cases
 from segconf.runs.run_folder import RunFolder
 
 
-def detection_metrics(own: NDArray[Any], strangers: NDArray[Any]) -> dict[str, float]:
-    """Separation of two sets of images by a score that is high for strangers.
+def detection_metrics(own: NDArray[Any], others: NDArray[Any]) -> dict[str, float]:
+    """Separation of two sets of images by a score that is high for out-of-distribution images.
 
-    - ``auroc``: probability that a stranger scores higher than an own image; ties count half.
+    - ``auroc``: probability that an out-of-distribution image scores higher than an own one; ties count half.
     - ``detection_error``: smallest value over all thresholds of
-      ``(own images refused + strangers accepted) / 2``, as shares: both kinds count alike.
-    - ``fpr95``: share of strangers accepted at the threshold that accepts nearest to 95% of the own
+      ``(own images refused + others accepted) / 2``, as fractions: both kinds count alike.
+    - ``fpr95``: fraction of others accepted at the threshold that accepts nearest to 95% of the own
       images, the stricter of two equally near.
 
     Args:
         own: (N,) scores of images like those of the training.
-        strangers: (M,) scores of other images.
+        others: (M,) scores of other images.
     """
-    if len(own) == 0 or len(strangers) == 0:
-        raise ValueError(f"cannot compare {len(own)} own images with {len(strangers)} strangers")
-    values, group = np.unique(np.concatenate([own, strangers]), return_inverse=True)
+    if len(own) == 0 or len(others) == 0:
+        raise ValueError(f"cannot compare {len(own)} own images with {len(others)} others")
+    values, group = np.unique(np.concatenate([own, others]), return_inverse=True)
     counts = np.zeros((2, len(values)), np.int64)
     np.add.at(counts[0], group[: len(own)], 1)
     np.add.at(counts[1], group[len(own) :], 1)
-    accepted = np.cumsum(counts, axis=1) / [[len(own)], [len(strangers)]]  # (2, G) up to a value
+    accepted = np.cumsum(counts, axis=1) / [[len(own)], [len(others)]]  # (2, G) up to a value
     before = accepted[0] - counts[0] / len(own)
-    auroc = float(((before + accepted[0]) / 2) @ counts[1] / len(strangers))
+    auroc = float(((before + accepted[0]) / 2) @ counts[1] / len(others))
     errors = (1 - accepted[0] + accepted[1]) / 2
     groups = Groups(values.astype(np.float32), counts[0], counts[1])
     return {
         "auroc": auroc,
         "detection_error": min(0.5, float(errors.min())),
-        "fpr95": float(false_positive_rate(ranking_totals([groups], len(own), len(strangers)))),
+        "fpr95": float(false_positive_rate(ranking_totals([groups], len(own), len(others)))),
     }
 
 
@@ -62,41 +62,41 @@ FEATURES, CONFIDENCE = "features", "confidence"
 
 
 _DEFINITIONS = {
-    "auroc": "probability that a stranger scores higher than an own image; ties count half",
-    "detection_error": "smallest mean of the share of own images refused and strangers accepted",
-    "fpr95": "share of strangers accepted where nearest to 95% of the own images are",
+    "auroc": "probability that an out-of-distribution image scores higher than an own one; ties count half",
+    "detection_error": "smallest mean of the fractions of own images flagged and of others accepted",
+    "fpr95": "fraction of others accepted where nearest to 95% of the own images are",
     FEATURES: "Mahalanobis distance of means of encoder features from those of training images",
     CONFIDENCE: "1 - mean confidence of the pixels",
 }
 
 
 @dataclass(frozen=True, slots=True)
-class StrangerReport:
+class OODReport:
     """Detection metrics by score; that of the features is missing where the run has none.
 
     Attributes:
         own: images of the split.
-        strangers: images of the other folder.
+        others: images of the other folder.
         metrics: auroc, detection_error and fpr95 by score.
-        flagged: shares of own images and of strangers above the threshold of the run.
-        false_alarm_rate: share of the validation images above it.
+        flagged: fractions of own images and of others above the threshold of the run.
+        false_alarm_rate: fraction of the validation images above it.
     """
 
     own: int
-    strangers: int
+    others: int
     metrics: Mapping[str, Mapping[str, float]]
     flagged: tuple[float, float] | None
     false_alarm_rate: float | None
 
 
-def evaluate_strangers(
+def evaluate_ood(
     run_path: Path,
     folder: Path,
     out: Path,
     options: EvaluationOptions,
     *,
     on_progress: Progress | None = None,
-) -> StrangerReport:
+) -> OODReport:
     """Compare the images of a split with those of a folder; write `ood.json` and `ood.png`.
 
     Args:
@@ -109,39 +109,39 @@ def evaluate_strangers(
     run = RunFolder(run_path)
     model = Model(run_path, device=resolve_device(options.device))
     cases, _ = masked_cases(run, options.split, options.data)
-    others = [source.path for source in find_images([folder]).items]
+    paths = [source.path for source in find_images([folder]).items]
     # Both as `predict` reads them. The cache of a training decodes JPEGs at a reduced size, and a
     # score that sees fine structure would tell the two ways of reading apart.
     own = _scores_of(model, [case.image_path for case in cases], options.split, on_progress)
-    strangers = _scores_of(model, others, "strangers", on_progress)
-    metrics = {name: detection_metrics(own[name], strangers[name]) for name in own}
-    known = model.stranger_score
+    others = _scores_of(model, paths, "out-of-distribution images", on_progress)
+    metrics = {name: detection_metrics(own[name], others[name]) for name in own}
+    known = model.detector
     flagged = None
     if known is not None and FEATURES in own:
-        first, second = (float((s[FEATURES] > known.threshold).mean()) for s in (own, strangers))
+        first, second = (float((s[FEATURES] > known.threshold).mean()) for s in (own, others))
         flagged = (first, second)
-    report = StrangerReport(
+    report = OODReport(
         own=len(own[CONFIDENCE]),
-        strangers=len(strangers[CONFIDENCE]),
+        others=len(others[CONFIDENCE]),
         metrics=metrics,
         flagged=flagged,
         false_alarm_rate=None if known is None else known.false_alarm_rate,
     )
     content = {
         "split": options.split,
-        "strangers_folder": folder.name,
+        "ood_folder": folder.name,
         "images": report.own,
-        "strangers": report.strangers,
+        "others": report.others,
         "metrics": metrics,
         "threshold": None if known is None else known.threshold,
         "false_alarm_rate": report.false_alarm_rate,
-        "flagged": None if flagged is None else {"own": flagged[0], "strangers": flagged[1]},
+        "flagged": None if flagged is None else {"own": flagged[0], "others": flagged[1]},
         "definitions": _DEFINITIONS,
     }
     out.mkdir(parents=True, exist_ok=True)
     write_text(out / "ood.json", json.dumps(content, indent=1))
-    pairs = {name: (own[name], strangers[name]) for name in own}
-    stranger_plot(pairs, out / "ood.png", threshold=None if known is None else known.threshold)
+    pairs = {name: (own[name], others[name]) for name in own}
+    ood_plot(pairs, out / "ood.png", threshold=None if known is None else known.threshold)
     return report
 
 
@@ -160,10 +160,12 @@ def _scores_of(
 
 def _scores(model: Model, image: Image) -> dict[str, Floats]:
     """Both scores (D,) of the slices of an image, high = unlike."""
-    logits, unlike = model.judged(model.network_pixels(image), model.stranger_pixels(image))
-    confidence = np.array([probabilities_of(one).max(axis=0).mean() for one in logits], np.float64)
-    scores = {CONFIDENCE: 1 - confidence}
-    return scores if np.isnan(unlike).any() else {FEATURES: unlike, **scores}
+    inputs = model.network_input(image)
+    output = model.grid_output(inputs.pixels, inputs.feature_pixels)
+    means = [probabilities_of(one).max(axis=0).mean() for one in output.logits]
+    scores = {CONFIDENCE: 1 - np.array(means, np.float64)}
+    distances = output.ood_scores
+    return scores if np.isnan(distances).any() else {FEATURES: distances, **scores}
 
 
 def _joined(parts: list[dict[str, Floats]]) -> dict[str, Floats]:

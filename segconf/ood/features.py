@@ -1,160 +1,133 @@
-"""What the encoder sees in the images of a run, collected for the score of strangers.
+"""Features of images for out-of-distribution detection: spatial means of encoder maps.
 
-With `sweep` the best weights look once, after the last epoch and in evaluation mode, at training
-images: also at the unlabeled ones that the method makes no use of, since no label is needed and
-many images tell better what is usual. A few hundred are enough.
-
-With `online` the features come from the passes that train and from the validation pass of the
-weights that are kept. They cost nothing, but only images that the method trains on are among them,
-BatchNorm is in training mode, the weights still move, and with averaged weights they are those of
-the raw ones.
+An image is described by the mean of every channel of the encoder stages at an eighth and a
+sixteenth of the grid. Earlier stages see little but colour; the deepest one is trained to ignore
+what does not matter for the mask. The grid is that of the training, or 256 x 320 where the training
+has less than 192 x 256 pixels: texture tells kinds of images apart, and a coarse grid has little.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from segconf.config.schema import ExperimentConfig
 from segconf.data.cases import Case
-from segconf.data.preprocessing import read_input
+from segconf.data.preprocessing import Preprocessing
 from segconf.data.splits import Split
-from segconf.data.training_set import TrainingStep
 from segconf.data.transforms import normalize
 from segconf.images.resizing import slices_on_grid
-from segconf.images.types import ByteArray
+from segconf.images.types import ByteArray, Image
 from segconf.models.encoders import encoder_normalization
-from segconf.ood.detector import pooled_features, stranger_grid
-from segconf.processes import Ranks
-from segconf.training.step import in_mode
+from segconf.processes import ProcessGroup
 
-SWEPT_IMAGES = 512
-"""Training images that are looked at; more of them hardly tell strangers better."""
-
-
-@contextmanager
-def watching(model: nn.Module) -> Iterator[list[Tensor]]:
-    """Pooled features (B, F) of every pass through the encoder; nothing without an encoder."""
-    seen: list[Tensor] = []
-    encoder = getattr(model, "encoder", None)
-    if encoder is None:
-        yield seen
-        return
-
-    def keep(_module: nn.Module, _inputs: Any, maps: Any) -> None:
-        seen.append(pooled_features(maps).cpu())
-
-    handle = encoder.register_forward_hook(keep)
-    try:
-        yield seen
-    finally:
-        handle.remove()
+STAGES = (3, 4)
+"""Positions among the feature maps of an encoder; the input is number 0."""
+ENOUGH_PIXELS = 192 * 256
+FINE_GRID = (256, 320)
+MOST_IMAGES = 512
+"""Training images that are described; more of them hardly improve the detector."""
 
 
-class FeatureBank:
-    """The newest features of the training images of one rank, by their slots."""
-
-    def __init__(self, slots: int) -> None:
-        """Room for that many images."""
-        self._rows: list[Tensor | None] = [None] * slots
-
-    def follow(self, steps: Iterable[TrainingStep], model: nn.Module) -> Iterator[TrainingStep]:
-        """Hand on steps and keep the features of the last pass of each.
-
-        That pass sees the plain views where there are any, else the augmented ones; labeled images
-        come first in both. What an earlier epoch left is forgotten, so that a run that was
-        interrupted and continued keeps the same features.
-        """
-        self._rows = [None] * len(self._rows)
-        with watching(model) as seen:
-            for step in steps:
-                yield step
-                if seen:
-                    self._keep(_cases(step), seen[-1])
-                seen.clear()
-
-    def gathered(self, rows: Tensor, ranks: Ranks) -> Tensor | None:
-        """Features (N, F) of the images of all ranks, by row; None where nothing was seen.
-
-        Args:
-            rows: (S,) row of each slot among all training images.
-            ranks: the processes that share the images.
-        """
-        known = {int(row): kept for row, kept in zip(rows, self._rows, strict=True)}
-        return in_order({row: kept for row, kept in known.items() if kept is not None}, ranks)
-
-    def _keep(self, cases: Tensor, features: Tensor) -> None:
-        for slot, row in zip(cases.tolist(), features, strict=False):
-            self._rows[slot] = row
+def feature_grid(size: tuple[int, int]) -> tuple[int, int]:
+    """Grid on which images are described for a network with inputs of this size."""
+    return size if math.prod(size) >= ENOUGH_PIXELS else FINE_GRID
 
 
-def swept(
-    model: nn.Module,
+def pooled_features(maps: Tensor | Sequence[Tensor]) -> Tensor:
+    """Spatial means (B, F) of all channels of the feature maps (B, C, h, w) of an encoder.
+
+    Where there are fewer stages than usual, the deepest is taken.
+    """
+    stages = [maps] if isinstance(maps, Tensor) else list(maps)
+    chosen = stages[STAGES[0] : STAGES[-1] + 1] or stages[-1:]
+    return torch.cat([stage.detach().float().mean(dim=(2, 3)) for stage in chosen], dim=1)
+
+
+@dataclass(frozen=True)
+class FeatureExtractor:
+    """An encoder with the preprocessing of its input.
+
+    Attributes:
+        encoder: in evaluation mode.
+        preprocessing: how files are read.
+        mean: of the encoder's input, per channel.
+        std: of the encoder's input, per channel.
+        grid: height and width on which images are described.
+    """
+
+    encoder: nn.Module
+    preprocessing: Preprocessing
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    grid: tuple[int, int]
+
+    @classmethod
+    def of(
+        cls, network: nn.Module, config: ExperimentConfig, grid: tuple[int, int] | None = None
+    ) -> "FeatureExtractor | None":
+        """The extractor of a network in evaluation mode; None for one without an encoder."""
+        encoder = getattr(network, "encoder", None)
+        if encoder is None:
+            return None
+        mean, std = encoder_normalization(config.model.encoder, config.model.channels)
+        grid = grid or feature_grid(config.data.size)
+        return cls(encoder, Preprocessing.of(config), mean, std, grid)
+
+    def pixels(self, image: Image) -> ByteArray:
+        """Slices (D, h, w, C) of an image on the grid of the features."""
+        return slices_on_grid(image.pixels, self.grid)
+
+    @torch.no_grad()
+    def features(self, pixels: ByteArray) -> Tensor:
+        """(B, F) of images (B, h, w, C)."""
+        device = next(self.encoder.parameters()).device
+        inputs = normalize(pixels, mean=self.mean, std=self.std)
+        return pooled_features(self.encoder(inputs.to(device))).cpu()
+
+
+def describe_cases(
+    extractor: FeatureExtractor,
     cases: Sequence[Case],
-    config: ExperimentConfig,
-    ranks: Ranks,
-    on_image: Callable[[int, int], None],
+    group: ProcessGroup,
+    on_image: Callable[[int, int], None] | None = None,
 ) -> Tensor | None:
-    """Features (N, F) of cases in evaluation mode; None without an encoder.
+    """Features (N, F) of cases; None where there are none.
 
     The files are read as `predict` reads them: the cache of the training decodes JPEGs at a reduced
-    size, and has a coarser grid than the one on which strangers are looked for.
+    size, and has a coarser grid than the one on which images are described.
 
     Args:
-        model: the network, the same on every rank.
-        cases: of all ranks; each one looks at its part.
-        config: how files are read.
-        ranks: the processes that share the images.
-        on_image: called on the first rank with how many images of it are done, and how many it has.
+        extractor: the same on every process.
+        cases: of all processes; each one describes its part.
+        group: the processes that share the images.
+        on_image: called on the first process with how many images of it are done, of how many.
     """
-    encoder = getattr(model, "encoder", None)
-    if encoder is None:
-        return None
     files: dict[Path, list[int]] = {}
-    rows = range(len(cases))[ranks.own(len(cases))]
+    rows = range(len(cases))[group.own(len(cases))]
     for row in rows:
         files.setdefault(cases[row].image_path, []).append(row)
     found: dict[int, Tensor] = {}
-    device = next(model.parameters()).device
-    mean, std = encoder_normalization(config.model.encoder, config.model.channels)
-    with in_mode(model, training=False), torch.no_grad():
-        for path, slices in _read_ahead(list(files), partial(_slices, config=config)):
-            for row in files[path]:
-                index = cases[row].slice_index or 0
-                inputs = normalize(slices[index : index + 1], mean=mean, std=std)
-                found[row] = pooled_features(encoder(inputs.to(device)))[0].cpu()
-            if ranks.is_first:
-                on_image(len(found), len(rows))
-    return in_order(found, ranks)
-
-
-def _slices(path: Path, *, config: ExperimentConfig) -> ByteArray:
-    """Slices (D, h, w, C) of a file on the grid of the stranger score."""
-    return slices_on_grid(read_input(path, config).pixels, stranger_grid(config.data.size))
-
-
-def _read_ahead(
-    paths: Sequence[Path], read: Callable[[Path], ByteArray]
-) -> Iterator[tuple[Path, ByteArray]]:
-    """Files with their content, in order; the next one is read while this one is looked at."""
-    with ThreadPoolExecutor(1) as pool:
-        reading = [pool.submit(read, path) for path in paths[:1]]
-        for number, path in enumerate(paths, 1):
-            content = reading.pop().result()
-            reading = [pool.submit(read, following) for following in paths[number : number + 1]]
-            yield path, content
+    for path, slices in _read_ahead(list(files), partial(_slices, extractor)):
+        for row in files[path]:
+            index = cases[row].slice_index or 0
+            found[row] = extractor.features(slices[index : index + 1])[0]
+        if on_image is not None and group.is_first:
+            on_image(len(found), len(rows))
+    every = {number: row for part in group.collect(found) for number, row in part.items()}
+    return torch.stack([every[number] for number in sorted(every)]) if every else None
 
 
 def described_cases(split: Split) -> dict[str, Sequence[Case]]:
-    """What a sweep looks at, by its label: some training images and all validation images."""
+    """What the detector of a run is fitted on: some training images and all validation images."""
     training = sorted((*split.labeled, *split.unlabeled), key=lambda case: case.id)
     return {
-        "features of training images": spread(training, SWEPT_IMAGES),
+        "features of training images": spread(training, MOST_IMAGES),
         "features of validation images": split.validation,
     }
 
@@ -165,13 +138,17 @@ def spread(cases: Sequence[Case], most: int) -> Sequence[Case]:
     return [cases[number * len(cases) // count] for number in range(count)]
 
 
-def in_order(own: dict[int, Tensor], ranks: Ranks) -> Tensor | None:
-    """Rows of all ranks by their number, stacked; None where there are none."""
-    every = {number: row for part in ranks.collect(own) for number, row in part.items()}
-    return torch.stack([every[number] for number in sorted(every)]) if every else None
+def _slices(extractor: FeatureExtractor, path: Path) -> ByteArray:
+    return extractor.pixels(extractor.preprocessing.read(path))
 
 
-def _cases(step: TrainingStep) -> Tensor:
-    if step.unlabeled is None:
-        return step.labeled.cases
-    return torch.cat([step.labeled.cases, step.unlabeled.cases])
+def _read_ahead(
+    paths: Sequence[Path], read: Callable[[Path], ByteArray]
+) -> Iterator[tuple[Path, ByteArray]]:
+    """Files with their content, in order; the next one is read while this one is described."""
+    with ThreadPoolExecutor(1) as pool:
+        reading = [pool.submit(read, path) for path in paths[:1]]
+        for number, path in enumerate(paths, 1):
+            content = reading.pop().result()
+            reading = [pool.submit(read, following) for following in paths[number : number + 1]]
+            yield path, content

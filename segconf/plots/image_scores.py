@@ -16,7 +16,7 @@ from segconf.plots.curves import COLOURS
 BINS = 40
 
 
-def triage_plot(
+def referral_plot(
     curves: Mapping[str, NDArray[Any]], path: Path, *, target: float, chosen: str
 ) -> None:
     """Mean risk (1 - Dice) of the cases that are not referred, over the fraction that is.
@@ -56,7 +56,7 @@ def triage_plot(
         figure.savefig(temporary, format="png", dpi=150)
 
 
-def stranger_plot(
+def ood_plot(
     pairs: Mapping[str, tuple[NDArray[Any], NDArray[Any]]], path: Path, *, threshold: float | None
 ) -> None:
     """Histograms of the scores of own images and of strangers, one panel per score.

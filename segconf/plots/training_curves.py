@@ -17,17 +17,13 @@ from segconf.metrics.definitions import METRICS
 from segconf.plots.curves import COLOURS, axis_label
 
 # Colours that stay apart for colour-blind readers (Okabe and Ito), each with its own line style.
-LOSS_STYLES = {
-    "segmentation": ("#0072B2", "-"),
-    "correctness": ("#D55E00", "--"),
-    "consistency": ("#009E73", "-."),
-}
+LOSS_STYLES = (("#0072B2", "-"), ("#D55E00", "--"), ("#009E73", "-."), ("#CC79A7", ":"))
 
 
 MANY_EPOCHS = 40
 
 
-RAW_STYLE, AVERAGED_STYLE = ("#0072B2", "-"), ("#E69F00", "--")
+RAW_STYLE, EMA_STYLE = ("#0072B2", "-"), ("#E69F00", "--")
 
 
 SHOWN_METRICS = ("miou", "aurc", "ece")
@@ -37,8 +33,8 @@ SHOWN_METRICS = ("miou", "aurc", "ece")
 def training_curves(epochs_file: Path, out: Path) -> None:
     """Draw the loss terms and the validation scores of a run, epoch by epoch.
 
-    Terms that are zero throughout are left out, and so are the scores of averaged weights where
-    there are none. A logarithmic axis shows the terms, which differ by orders of magnitude.
+    Terms that are zero throughout are left out, and so are the scores of the EMA where there is
+    none. A logarithmic axis shows the terms, which differ by orders of magnitude.
 
     Args:
         epochs_file: `epochs.csv` of a run; epochs are counted from 0 there and from 1 here.
@@ -63,7 +59,9 @@ def training_curves(epochs_file: Path, out: Path) -> None:
 def _draw_terms(axes: Axes, rows: list[dict[str, str]]) -> None:
     axes.set_title("training loss, unweighted terms")
     axes.set_yscale("log")
-    for name, (color, line) in LOSS_STYLES.items():
+    columns = list(rows[0]) if rows else ["steps", "miou"]
+    terms = columns[columns.index("steps") + 1 : columns.index("miou")]
+    for name, (color, line) in zip(terms, cycle(LOSS_STYLES), strict=False):
         epochs, values = _curve(rows, name)
         # A term that is exactly 0 (not begun, or nothing to rank) has no place on this axis.
         values = [value if value > 0 else math.nan for value in values]
@@ -77,7 +75,7 @@ def _draw_metric(axes: Axes, rows: list[dict[str, str]], metric: str) -> None:
     axes.set_title(f"validation {axis_label(metric)}")
     for prefix, label, (color, line) in (
         ("", "weights", RAW_STYLE),
-        ("averaged_", "averaged weights", AVERAGED_STYLE),
+        ("ema_", "EMA of the weights", EMA_STYLE),
     ):
         epochs, values = _curve(rows, prefix + metric)
         if epochs:

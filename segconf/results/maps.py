@@ -1,4 +1,4 @@
-"""Back to the grid of the input: logits in bands of rows, then mask and confidence of each band."""
+"""Mask and confidence levels of an image on its own grid, filled band by band."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -6,11 +6,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from segconf.confidence import FloatArray, probabilities_of
+from segconf.confidence import FloatArray, probabilities_of, rows_confidence
 from segconf.conventions import FULL_SCALE
 from segconf.images.types import ByteArray
 
-_BINARY = 2
+_VOLUME_AXES = 4
 
 
 LevelArray = NDArray[np.uint16]
@@ -60,47 +60,17 @@ class Maps:
         """Take the bands of slice `index`."""
         for band in bands:
             rows = slice(band.start, band.start + band.logits.shape[1])
-            judged = _judge(band.logits)
-            self.mask[index, rows] = judged.mask
-            self.foreground += judged.foreground
-            self.overlap += judged.overlap
-            confidence = judged.confidence
+            found = rows_confidence(band.logits)
+            self.mask[index, rows] = found.mask
+            self.foreground += found.foreground
+            self.overlap += found.overlap
+            confidence = found.confidence
             confidence *= FULL_SCALE
             self.levels[index, rows] = np.rint(confidence, out=confidence)
             if self.probabilities is not None:
                 self.probabilities[:, index, rows] = probabilities_of(band.logits)
 
 
-@dataclass(frozen=True, slots=True)
-class _Judged:
-    """Mask and confidence (b, W) of a band, and its share of the sums of `Maps`."""
-
-    mask: NDArray[np.integer]
-    confidence: FloatArray
-    foreground: float
-    overlap: float
-
-
-def _judge(logits: FloatArray) -> _Judged:
-    """From logits (K, b, W)."""
-    if len(logits) == _BINARY:
-        # Softmax of two classes is a sigmoid of their difference: a third of the work.
-        difference = logits[1] - logits[0]  # (b, W)
-        mask = (difference > 0).view(np.uint8)
-        confidence = np.abs(difference)
-        np.negative(confidence, out=confidence)
-        np.exp(confidence, out=confidence)
-        confidence += 1
-        np.reciprocal(confidence, out=confidence)
-        overlap = float(np.vdot(confidence, mask.astype(np.float32)))
-        unsure = mask.size - np.count_nonzero(mask) - (float(confidence.sum()) - overlap)
-        return _Judged(mask, confidence, overlap + unsure, overlap)
-    probabilities = probabilities_of(logits)
-    classes = logits.argmax(axis=0)
-    foreground = 1 - probabilities[0]
-    return _Judged(
-        classes,
-        probabilities.max(axis=0),
-        float(foreground.sum(dtype=np.float64)),
-        float(foreground.sum(dtype=np.float64, where=classes > 0)),
-    )
+def with_slices(pixels: ByteArray) -> ByteArray:
+    """(C, H, W) as one slice, (C, 1, H, W); a volume (C, D, H, W) as it is."""
+    return pixels if pixels.ndim == _VOLUME_AXES else pixels[:, None]

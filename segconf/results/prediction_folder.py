@@ -9,18 +9,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from segconf.calibration.stored import DEFAULT_ORDER
 from segconf.conventions import FULL_SCALE
 from segconf.errors import DataError
 from segconf.files import write_text
+from segconf.images.io import read_confidence
 from segconf.images.masks import read_mask
-from segconf.images.writing import read_confidence
 from segconf.overlays.layers import Scale
 from segconf.results.rows import CaseRow, read_row
-
-VOLUME_SUFFIX = ".nii.gz"
-
-
-DEFAULT_ORDER = "expected_dice"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,13 +63,13 @@ class PredictionFolder:
         self.table_file = path / "cases.csv"
         self.page_file = path / "review.html"
 
-    def mask(self, case: str, *, volume: bool) -> Path:
+    def mask(self, case: str, suffix: str) -> Path:
         """Class index of every pixel."""
-        return self.path / "masks" / f"{case}{VOLUME_SUFFIX if volume else '.png'}"
+        return self.path / "masks" / f"{case}{suffix}"
 
-    def confidence(self, case: str, *, volume: bool) -> Path:
+    def confidence(self, case: str, suffix: str) -> Path:
         """Confidence of every pixel."""
-        return self.path / "confidence" / f"{case}{VOLUME_SUFFIX if volume else '.png'}"
+        return self.path / "confidence" / f"{case}{suffix}"
 
     def probabilities(self, case: str, suffix: str) -> Path:
         """Probabilities of all classes, where they were asked for."""
@@ -99,11 +95,11 @@ class PredictionFolder:
         """Confidence and mask as the review page reads them."""
         return self.path / "review" / "maps" / f"{case}.js"
 
-    def outputs(self, case: str, *, volume: bool) -> list[Path]:
-        """Files that every predicted case has."""
+    def outputs(self, case: str, suffix: str) -> list[Path]:
+        """Files that every predicted case has; its maps have the suffix."""
         return [
-            self.mask(case, volume=volume),
-            self.confidence(case, volume=volume),
+            self.mask(case, suffix),
+            self.confidence(case, suffix),
             self.overlay(case),
             self.shown_image(case),
             self.thumbnail(case),
@@ -142,9 +138,9 @@ class PredictionFolder:
     def read_slice(self, row: CaseRow) -> tuple[NDArray[np.uint8], NDArray[np.uint16]]:
         """Mask and confidence levels (H, W) of the slice that the overlay shows."""
         classes = self.record().scale.classes
-        mask_file = self.mask(row.case, volume=row.is_volume)
+        mask_file = self.mask(row.case, row.map_suffix)
         mask = read_mask(mask_file, classes=max(classes, 2))
-        confidence = read_confidence(self.confidence(row.case, volume=row.is_volume))
+        confidence = read_confidence(self.confidence(row.case, row.map_suffix))
         if mask.ndim == 3:  # noqa: PLR2004 - a volume of several slices
             mask, confidence = mask[row.slice], confidence[row.slice]
         return mask, np.rint(confidence.astype(np.float64) * FULL_SCALE).astype(np.uint16)

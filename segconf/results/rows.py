@@ -9,8 +9,9 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 from segconf.errors import DataError
+from segconf.images.image_format import format_of
 
-NO_LESION = "no lesion found"
+EMPTY_MASK = "empty mask: nothing was found"
 
 
 LOW_BORDER = "review: low confidence along the border"
@@ -22,7 +23,7 @@ LOW_AREA = "review: low confidence in a large part of the image"
 LOW_DICE = "review: the outline is probably off"
 
 
-UNLIKE_TRAINING = "input unlike the training images"
+OUT_OF_DISTRIBUTION = "out of distribution: unlike the training images"
 
 
 UNREADABLE = "not predicted: the file cannot be read"
@@ -42,16 +43,16 @@ class CaseRow:
         width: of the image, in pixels.
         slices: of a volume; 1 for pictures.
         slice: index of the slice that the overlay shows.
-        lesion_share: share of the pixels that are not background.
+        foreground_fraction: fraction of the pixels that are not background.
         mean_confidence: over all pixels.
         confidence_p05: 5th percentile over all pixels.
         border_confidence: mean within 2% of the diagonal of the predicted border.
         patch_confidence: mean of the least sure of 8 x 8 patches.
         foreground_confidence: mean over the predicted foreground.
-        under_threshold_share: share of the pixels under the referral threshold.
+        below_threshold_fraction: fraction of the pixels below the referral threshold.
         expected_dice: 2 * sum(p * m) / (sum(p) + sum(m)) with the foreground probability p and the
             predicted foreground m; nan where both are empty.
-        ood_score: how unlike the training images the input is, where the run can tell.
+        ood_score: distance from the training images, where the run has a detector.
         flags: what to look at, in words.
         error: why the image was not predicted.
     """
@@ -62,13 +63,13 @@ class CaseRow:
     width: int = 0
     slices: int = 1
     slice: int = 0
-    lesion_share: float = math.nan
+    foreground_fraction: float = math.nan
     mean_confidence: float = math.nan
     confidence_p05: float = math.nan
     border_confidence: float = math.nan
     patch_confidence: float = math.nan
     foreground_confidence: float = math.nan
-    under_threshold_share: float = math.nan
+    below_threshold_fraction: float = math.nan
     expected_dice: float = math.nan
     ood_score: float = math.nan
     flags: tuple[str, ...] = ()
@@ -76,8 +77,13 @@ class CaseRow:
 
     @property
     def is_volume(self) -> bool:
-        """Whether its maps are NIfTI files."""
-        return self.file.lower().endswith((".nii", ".nii.gz"))
+        """Whether its file can hold several slices."""
+        return format_of(self.file).has_slices
+
+    @property
+    def map_suffix(self) -> str:
+        """Suffix of its mask and its confidence map."""
+        return format_of(self.file).map_suffix
 
     def to_json(self) -> str:
         """As it is kept beside the maps; nan is null."""

@@ -11,14 +11,21 @@ from segconf.conventions import FULL_SCALE
 from segconf.images.types import ByteArray
 from segconf.metrics.overlap import expected_dice
 from segconf.results.maps import LevelArray, Maps
-from segconf.results.rows import LOW_AREA, LOW_BORDER, LOW_DICE, NO_LESION, UNLIKE_TRAINING, CaseRow
+from segconf.results.rows import (
+    EMPTY_MASK,
+    LOW_AREA,
+    LOW_BORDER,
+    LOW_DICE,
+    OUT_OF_DISTRIBUTION,
+    CaseRow,
+)
 
-BORDER_SHARE = 0.02
-"""Half width of the band along the border, as a share of the diagonal."""
+BORDER_FRACTION = 0.02
+"""Half width of the band along the border, as a fraction of the diagonal."""
 
 
-LOW_AREA_SHARE = 0.1
-"""Share of pixels under the threshold from which an image is flagged."""
+LOW_AREA_FRACTION = 0.1
+"""Fraction of pixels below the threshold from which an image is flagged."""
 
 
 LOW_DICE_LIMIT = 0.8
@@ -58,9 +65,9 @@ def summarize(
     dice = expected_dice(maps.overlap, maps.foreground, foreground)
     flags = (
         *notes,
-        *([NO_LESION] if foreground == 0 else []),
+        *([EMPTY_MASK] if foreground == 0 else []),
         *([LOW_BORDER] if border < threshold else []),
-        *([LOW_AREA] if under > LOW_AREA_SHARE else []),
+        *([LOW_AREA] if under > LOW_AREA_FRACTION else []),
         *([LOW_DICE] if foreground and dice < LOW_DICE_LIMIT else []),
     )
     return CaseRow(
@@ -70,21 +77,21 @@ def summarize(
         width=row.width,
         slices=len(maps.mask),
         slice=_slice_to_look_at(maps, threshold),
-        lesion_share=foreground / pixels,
+        foreground_fraction=foreground / pixels,
         mean_confidence=float(counts @ np.arange(len(counts)) / (pixels * FULL_SCALE)),
         confidence_p05=percentile(counts, _PERCENTILE),
         border_confidence=border,
         patch_confidence=patch_confidence(maps.levels),
         foreground_confidence=foreground_confidence(maps.mask, maps.levels),
-        under_threshold_share=under,
+        below_threshold_fraction=under,
         expected_dice=dice,
         flags=flags,
     )
 
 
-def mark_stranger(row: CaseRow, score: float, *, threshold: float) -> CaseRow:
-    """Note how unlike the training images an input is, and say so first above the threshold."""
-    flags = (UNLIKE_TRAINING, *row.flags) if score > threshold else row.flags
+def mark_out_of_distribution(row: CaseRow, score: float, *, threshold: float) -> CaseRow:
+    """Add the out-of-distribution score, and a flag before all others above the threshold."""
+    flags = (OUT_OF_DISTRIBUTION, *row.flags) if score > threshold else row.flags
     return replace(row, ood_score=score, flags=flags)
 
 
@@ -121,20 +128,20 @@ def level_counts(levels: LevelArray) -> NDArray[np.float64]:
     return counts
 
 
-def percentile(counts: NDArray[np.float64], share: float) -> float:
-    """Smallest confidence that at least this share of the pixels does not exceed."""
+def percentile(counts: NDArray[np.float64], fraction: float) -> float:
+    """Smallest confidence that at least this fraction of the pixels does not exceed."""
     reached = np.cumsum(counts)
-    return float(np.searchsorted(reached, share * reached[-1]) / FULL_SCALE)
+    return float(np.searchsorted(reached, fraction * reached[-1]) / FULL_SCALE)
 
 
 def border_confidence(mask: ByteArray, levels: LevelArray) -> float:
     """Mean confidence in the band along the border of the prediction; nan without a border.
 
-    The band holds the pixels from which a square of half width `BORDER_SHARE` of the diagonal (at
+    The band holds the pixels from which a square of half width `BORDER_FRACTION` of the diagonal (at
     least one pixel) reaches both foreground and background. The edge of the image is no border.
     """
     total, pixels = 0, 0
-    radius = max(1, round(BORDER_SHARE * math.hypot(*mask.shape[1:])))
+    radius = max(1, round(BORDER_FRACTION * math.hypot(*mask.shape[1:])))
     kernel = np.ones((2 * radius + 1, 2 * radius + 1), np.uint8)
     for plane, confidence in zip(mask, levels, strict=True):
         rows, columns = _neighbourhood(plane, radius)

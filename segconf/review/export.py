@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from segconf.errors import DataError
 from segconf.files import replacing
-from segconf.images.png import write_png
-from segconf.images.reading import read_image
+from segconf.images.encoding import write_png
+from segconf.images.io import read_image
 from segconf.overlays.layers import Scale
 from segconf.overlays.overlay import MAX_SIDE, Style, overlay
 from segconf.results.prediction_folder import PredictionFolder, RunRecord, select_rows

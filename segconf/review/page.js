@@ -82,7 +82,7 @@
     if (row.error) return -2;
     const value = row[column];
     if (value === null) return -1; // nothing was found: look whether that is right
-    return column === "under_threshold_share" ? -value : value;
+    return column === "below_threshold_fraction" ? -value : value;
   };
   const matches = (row) => {
     const wanted = find("filter").value, text = find("search").value.trim().toLowerCase();
@@ -325,8 +325,8 @@
       ["Border confidence", percent(row.border_confidence)],
       ["Mean confidence", percent(row.mean_confidence)],
       ["Least sure 5% below", percent(row.confidence_p05)],
-      [`Area below ${percent(run.threshold)}`, percent(row.under_threshold_share)],
-      ["Lesion area", percent(row.lesion_share)],
+      [`Area below ${percent(run.threshold)}`, percent(row.below_threshold_fraction)],
+      ["Foreground area", percent(row.foreground_fraction)],
     ];
     find("numbers").replaceChildren(...facts.flatMap(([term, value]) => [element("dt", "", term), element("dd", "", value)]));
     find("stage").setAttribute("aria-label", `Image ${row.case}`);

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from segconf.errors import DataError
 from segconf.files import replacing, write_text
-from segconf.images.png import png_bytes, write_png
+from segconf.images.encoding import png_bytes, write_png
 from segconf.overlays.layers import Scale, draw_bands, draw_contour
 from segconf.overlays.overlay import (
     MAX_SIDE,

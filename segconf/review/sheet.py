@@ -63,8 +63,8 @@ def _facts(row: CaseRow, scale: Scale) -> list[tuple[str, str]]:
         ("Confidence along the border", _percent(row.border_confidence)),
         ("Mean confidence", _percent(row.mean_confidence)),
         ("5% of the pixels are below", _percent(row.confidence_p05)),
-        (f"Area below {_percent(scale.threshold)}", _percent(row.under_threshold_share)),
-        ("Lesion area", _percent(row.lesion_share)),
+        (f"Area below {_percent(scale.threshold)}", _percent(row.below_threshold_fraction)),
+        ("Foreground area", _percent(row.foreground_fraction)),
     ]
 
 

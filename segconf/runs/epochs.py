@@ -2,7 +2,7 @@
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
@@ -26,24 +26,16 @@ class EpochSummary:
 
     epoch: int
     steps: int
-    segmentation: float
-    correctness: float
-    consistency: float
+    terms: Mapping[str, float]
+    """Loss terms of the method before weighting, by name."""
     scores: Scores | None = None
-    averaged_scores: Scores | None = None
+    ema_scores: Scores | None = None
     """Scores of the moving average of the weights."""
 
     @property
     def selected(self) -> Scores | None:
-        """Scores of the weights that would be kept: the averaged ones where there are any."""
-        return self.averaged_scores or self.scores
-
-
-COLUMNS = (
-    *("epoch", "steps", "segmentation", "correctness", "consistency"),
-    *(field.name for field in fields(Scores)),
-    *(f"averaged_{field.name}" for field in fields(Scores)),
-)
+        """Scores of the weights that would be kept: those of the EMA where there is one."""
+        return self.ema_scores or self.scores
 
 
 def write_epochs(path: Path, summaries: Sequence[EpochSummary]) -> None:
@@ -51,16 +43,18 @@ def write_epochs(path: Path, summaries: Sequence[EpochSummary]) -> None:
 
     Times are not among the columns: an interrupted and continued run writes the same file.
     """
+    scores = [field.name for field in fields(Scores)]
+    terms = list(summaries[0].terms) if summaries else []
+    columns = ["epoch", "steps", *terms, *scores, *(f"ema_{name}" for name in scores)]
     text = io.StringIO()
-    writer = csv.DictWriter(text, COLUMNS, restval="", lineterminator="\n")
+    writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
     writer.writeheader()
     for summary in summaries:
-        row = {name: getattr(summary, name) for name in COLUMNS[:5]}
+        row: dict[str, object] = {"epoch": summary.epoch, "steps": summary.steps, **summary.terms}
         if summary.scores is not None:
             row |= asdict(summary.scores)
-        if summary.averaged_scores is not None:
-            averaged = asdict(summary.averaged_scores)
-            row |= {f"averaged_{name}": value for name, value in averaged.items()}
+        if summary.ema_scores is not None:
+            row |= {f"ema_{name}": value for name, value in asdict(summary.ema_scores).items()}
         writer.writerow(row)
     write_text(path, text.getvalue())
 
@@ -74,7 +68,7 @@ def from_plain(values: dict[str, object]) -> EpochSummary:
     """The inverse of `as_plain`."""
     scores = {
         name: Scores(**value) if isinstance(value := values[name], dict) else None
-        for name in ("scores", "averaged_scores")
+        for name in ("scores", "ema_scores")
     }
     return EpochSummary(**{**values, **scores})  # type: ignore[arg-type]
 

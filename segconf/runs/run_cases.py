@@ -11,7 +11,7 @@ from segconf.config.schema import ExperimentConfig
 from segconf.data.cache import PixelCache, Pixels, Progress
 from segconf.data.cases import Case, raise_problems
 from segconf.data.datasets.dataset import HoldOut, find_cases
-from segconf.data.preprocessing import Grid
+from segconf.data.preprocessing import Preprocessing
 from segconf.errors import DataError
 from segconf.runs.run_data import RunData
 from segconf.runs.run_folder import RunFolder
@@ -22,7 +22,7 @@ def training_cases(
 ) -> tuple[Path, list[Case]]:
     """Where the data set of a run lies, and its training images, labeled or not, by id."""
     where = data or (Path(run_data.data) if run_data.data is not None else None)
-    shares = HoldOut(config.data.validation_share, config.data.test_share)
+    shares = HoldOut(config.data.validation_fraction, config.data.test_fraction)
     found = run_data.arranged(find_cases(run_data.dataset, where, hold_out=shares))
     by_id = {case.id: case for case in found.training}
     ids = run_data.training_ids()
@@ -47,7 +47,7 @@ def masked_cases(run: RunFolder, split: str, data: Path | None) -> tuple[tuple[C
         data: where the data set lies, if it has moved since.
     """
     config, used = run.config(), run.data()
-    shares = HoldOut(config.data.validation_share, config.data.test_share)
+    shares = HoldOut(config.data.validation_fraction, config.data.test_fraction)
     where = data or (Path(used.data) if used.data else None)
     found = used.arranged(find_cases(used.dataset, where, hold_out=shares))
     raise_problems(found.problems, found.root)
@@ -88,7 +88,7 @@ class GridCases:
 
     @cached_property
     def _cache(self) -> PixelCache:
-        return PixelCache(self.root, Grid.of(self.config), on_progress=self.on_progress)
+        return PixelCache(self.root, Preprocessing.of(self.config), on_progress=self.on_progress)
 
     @cached_property
     def _images(self) -> Pixels:

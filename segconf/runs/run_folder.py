@@ -13,7 +13,6 @@ from segconf.config.loading import load_config, save_config
 from segconf.config.schema import ExperimentConfig
 from segconf.errors import CheckpointError, ConfigError, DataError, TrainingError
 from segconf.files import replacing, write_text
-from segconf.ood.detector import FILE_NAME as FEATURES
 from segconf.runs.run_data import RunData
 
 MEMBERS = "members"
@@ -36,7 +35,7 @@ class RunFolder:
         self.state_file = path / "last.ckpt"
         self.previous_state_file = path / "last.previous.ckpt"
         self.best_file = path / "best.safetensors"
-        self.features_file = path / FEATURES
+        self.detector_file = path / "ood.safetensors"
         self.history = path / "history"
         self.events = path / "events"
 
@@ -44,8 +43,8 @@ class RunFolder:
         """Refuse a folder that holds anything, or that cannot be written to, before any work."""
         if self.path.is_dir() and any(self.path.iterdir()):
             raise TrainingError(
-                f"{self.path}: already holds a run or other files. Choose another folder with "
-                f"--out, or continue that run with --resume {self.path}."
+                f"{self.path}: already holds a run or other files. Choose another folder, "
+                f"or continue that run with: segconf train --resume {self.path}"
             )
         existing = existing_parent(self.path)
         if not existing.is_dir() or not os.access(existing, os.W_OK):
@@ -145,14 +144,14 @@ def existing_parent(path: Path) -> Path:
 
 def _unwritable(path: Path, reason: str) -> str:
     return (
-        f"{path}: cannot be written ({reason}). Choose a folder with --out that you may write to "
-        "and that has space."
+        f"{path}: cannot be written ({reason}). Choose a folder that you may write to and that "
+        "has space."
     )
 
 
 def new_run_path(parent: Path, config: ExperimentConfig, dataset: str) -> Path:
     """A folder name that says what the run is; numbered when it was run before."""
-    listed = config.data.labeled_list or config.data.resume_labels
+    listed = config.data.labeled_list or config.data.labels_from_query
     labeled = config.data.labeled or (listed and listed.stem)
     parts = [Path(dataset).absolute().name, config.training.method, str(labeled or "all")]
     name = "-".join([*parts, f"seed{config.training.seed}"])
@@ -186,7 +185,7 @@ def newest_run(parent: Path = Path("runs")) -> Path:
     if not finished:
         raise CheckpointError(
             f"{parent.absolute()}: no finished run here. Train one with `segconf train`, or name "
-            "a run folder or weights file with --checkpoint."
+            "a run folder or a weights file."
         )
     return max(finished, key=lambda run: max(f.stat().st_mtime_ns for f in _epoch_tables(run)))
 

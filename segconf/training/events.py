@@ -17,7 +17,7 @@ def open_events(
     Args:
         folder: `events` of a run.
         epoch: the first that will be written; curves of an earlier attempt end before it.
-        enabled: False on the ranks that write nothing.
+        enabled: False on the processes that write nothing.
     """
     try:
         from torch.utils.tensorboard import SummaryWriter
@@ -37,13 +37,10 @@ def open_events(
 
 
 def _scalars(summary: EpochSummary) -> dict[str, float]:
-    scalars = {
-        f"loss/{name}": float(getattr(summary, name))
-        for name in ("segmentation", "correctness", "consistency")
-    }
+    scalars = {f"loss/{name}": value for name, value in summary.terms.items()}
     for group, scores in (
         ("validation", summary.scores),
-        ("validation_averaged", summary.averaged_scores),
+        ("validation_ema", summary.ema_scores),
     ):
         if scores is not None:
             scalars |= {f"{group}/{name}": value for name, value in asdict(scores).items()}

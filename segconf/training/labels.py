@@ -9,11 +9,9 @@ from segconf.data.cases import CaseSet, raise_problems
 from segconf.data.decisions import decided_cases, read_decisions
 from segconf.data.splits import Split, read_id_list, split_cases
 from segconf.errors import DataError
+from segconf.images.image_format import format_of
 from segconf.runs.run_data import RunData
 from segconf.runs.run_folder import RunFolder
-
-MASK_SUFFIXES = (".png", ".nii.gz")
-"""Of the masks that `segconf predict` writes: for pictures and for volumes."""
 
 
 def label(
@@ -34,16 +32,20 @@ def label(
     names: Path | Sequence[str] | None = options.labeled_list
     accepted: dict[str, Path] = {}
     before: RunData | None = resumed.data() if resumed is not None else None
-    if before is None and options.resume_labels is not None:
-        before = queried_run(options.resume_labels).data()
-        names = [*_own_masks(before), *read_id_list(options.resume_labels)]
-    elif before is not None and any((names, options.resume_labels, options.accept_as_labels)):
+    if before is None and options.labels_from_query is not None:
+        before = queried_run(options.labels_from_query).data()
+        names = [*_own_masks(before), *read_id_list(options.labels_from_query)]
+    elif before is not None and any((names, options.labels_from_query, options.pseudo_labels)):
         names = _own_masks(before)
     if before is not None:
         found = before.arranged(found)
         accepted = {id_: Path(mask) for id_, mask in before.accepted.items()}
-    if resumed is None and options.accept_as_labels is not None and options.maps is not None:
-        accepted |= accepted_masks(options.accept_as_labels, options.maps, found)
+    if (
+        resumed is None
+        and options.pseudo_labels is not None
+        and options.pseudo_labels_folder is not None
+    ):
+        accepted |= accepted_masks(options.pseudo_labels, options.pseudo_labels_folder, found)
     _check_files(accepted)
     counted = options.labeled if names is None else None
     seed = config.training.seed if options.split_seed is None else options.split_seed
@@ -57,7 +59,7 @@ def queried_run(queue: Path) -> RunFolder:
     Raises:
         DataError: the file was not written by `segconf query`, or its run is gone.
     """
-    way_out = "Give the list that `segconf query` wrote, or an id list with --labeled-list."
+    way_out = "Give the list that `segconf query` wrote, or a list of ids as data.labeled_list."
     try:
         with queue.open(encoding="utf-8-sig", newline="") as file:
             runs = {row["run"] for row in csv.DictReader(file)}
@@ -71,7 +73,7 @@ def queried_run(queue: Path) -> RunFolder:
     if not folder.is_dir():
         raise DataError(
             f"{queue}: the run that was queried is not at {folder} any more, but the labels of the "
-            "earlier rounds are listed there. Put it back, or give all ids with --labeled-list."
+            "earlier rounds are listed there. Put it back, or list all ids in data.labeled_list."
         )
     return RunFolder(folder)
 
@@ -83,16 +85,15 @@ def accepted_masks(decisions: Path, maps: Path, found: CaseSet) -> dict[str, Pat
         DataError: an accepted case is no training image, or has no mask in the prediction folder.
     """
     accepted = {n: d for n, d in read_decisions(decisions).items() if d == "accept"}
-    matched, strangers = decided_cases(accepted, found.training)
-    problems = [f"{name}: accepted, but no training image of that name" for name in strangers]
+    matched, unknown = decided_cases(accepted, found.training)
+    problems = [f"{name}: accepted, but no training image of that name" for name in unknown]
     masks: dict[str, Path] = {}
     for name, cases in matched.items():
-        files = [maps / "masks" / f"{name}{suffix}" for suffix in MASK_SUFFIXES]
-        existing = [file for file in files if file.is_file()]
-        if not existing:
-            problems.append(f"{name}: accepted, but there is no {files[0]}")
+        mask = maps / "masks" / f"{name}{format_of(cases[0].image_path).map_suffix}"
+        if mask.is_file():
+            masks |= dict.fromkeys((case.id for case in cases), mask)
         else:
-            masks |= dict.fromkeys((case.id for case in cases), existing[0])
+            problems.append(f"{name}: accepted, but there is no {mask}")
     raise_problems(problems, decisions)
     return masks
 

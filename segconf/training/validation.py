@@ -9,15 +9,20 @@ from segconf.confidence import predict_with_confidence
 from segconf.data.training_set import Batch
 from segconf.history.predictions import PredictionHistory
 from segconf.metrics.streaming import ConfidenceMetrics
-from segconf.processes import Ranks
+from segconf.processes import ProcessGroup
 from segconf.runs.epochs import Scores
 from segconf.training.step import in_mode
 
 
 def validate(
-    model: nn.Module, batches: Iterable[Batch], *, classes: int, device: torch.device, ranks: Ranks
+    model: nn.Module,
+    batches: Iterable[Batch],
+    *,
+    classes: int,
+    device: torch.device,
+    group: ProcessGroup,
 ) -> Scores | None:
-    """Metrics over all validation pixels, of which the ranks share the images.
+    """Metrics over all validation pixels, of which the processes share the images.
 
     Returns:
         None when the network's output is not finite.
@@ -34,9 +39,9 @@ def validate(
                 metrics.update(logits, batch.masks)
             else:
                 broken += 1
-    if ranks.total(broken):
+    if group.total(broken):
         return None
-    ranks.merge(metrics)
+    group.merge(metrics)
     values = metrics.compute()
     return Scores(values["miou"], values["aurc"], values["ece"], values["nll"])
 

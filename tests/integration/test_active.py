@@ -9,14 +9,13 @@ import pytest
 from PIL import Image
 from torch import nn
 
-import segconf.training.train as trainer
 from segconf.active.simulation import Simulation, simulate
 from segconf.active.simulation_results import Point, means
 from segconf.errors import ConfigError, DataError
 from segconf.synthetic.dataset import DemoParameters, write_demo_dataset
 from segconf.training.epoch import TrainingListener
 from tests.conftest import write_folder
-from tests.training_runs import settings, train_tiny
+from tests.training_runs import settings, train_tiny, use_network
 
 
 class TinyEncoderNetwork(nn.Module):
@@ -34,10 +33,7 @@ class TinyEncoderNetwork(nn.Module):
 
 @pytest.fixture(autouse=True)
 def _tiny(monkeypatch):
-    monkeypatch.setattr(trainer, "build_model", lambda _config, **_options: TinyEncoderNetwork())
-    monkeypatch.setattr(
-        "segconf.checkpoints.weights.build_model", lambda *_, **__: TinyEncoderNetwork()
-    )
+    use_network(monkeypatch, TinyEncoderNetwork)
     monkeypatch.setattr("segconf.evaluation.report.RESAMPLES", 5)
     monkeypatch.setattr("segconf.plots.curves.risk_coverage_plot", lambda *_: None)
     monkeypatch.setattr("segconf.plots.curves.reliability_diagram", lambda *_: None)

@@ -8,7 +8,7 @@ from PIL import Image
 
 from segconf.data.cache import PixelCache
 from segconf.data.datasets.dataset import find_cases
-from segconf.data.preprocessing import Grid
+from segconf.data.preprocessing import Preprocessing
 from segconf.data.training_set import prepare_training
 from segconf.errors import ConfigError, DataError, TrainingError
 from segconf.evaluation.evaluate import EvaluationOptions, evaluate
@@ -22,6 +22,7 @@ from tests.training_runs import (
     differences,
     settings,
     train_tiny,
+    use_network,
 )
 
 NEXT = {"data__labeled": None, "data__resume_labels": "next.csv", "training__epochs": 2}
@@ -72,10 +73,10 @@ def test_a_list_that_changed_does_not_change_a_run(folder_dataset, tmp_path):
 def test_masks_that_come_later_move_no_image(tmp_path, monkeypatch):
     """Without val/ and test/ a share of the images with masks is held out: it must not change."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("segconf.checkpoints.weights.build_model", lambda *_, **__: TinyNetwork())
+    use_network(monkeypatch, TinyNetwork)
     monkeypatch.setattr("segconf.evaluation.report.RESAMPLES", 5)
     root = write_folder(tmp_path / "discs", 20, masks=10)
-    shares = {"data__validation_share": 0.2, "data__test_share": 0.2}
+    shares = {"data__validation_fraction": 0.2, "data__test_fraction": 0.2}
     train_tiny(root, tmp_path / "first", training__epochs=1, data__labeled=None, **shares)
     before = saved(tmp_path / "first")
     assert (len(before["validation"]), len(before["test"]), len(before["labeled"])) == (2, 2, 6)
@@ -118,7 +119,7 @@ ACCEPT = NEXT | {"data__accept_as_labels": "decisions.json", "data__maps": "maps
 @pytest.mark.usefixtures("first")
 def test_accepted_predictions_are_used_and_marked(folder_dataset, tmp_path, maps):
     _, split = label(find_cases(str(folder_dataset)), settings(**ACCEPT))
-    pixels = prepare_training(PixelCache(folder_dataset, Grid.of(settings())), split)
+    pixels = prepare_training(PixelCache(folder_dataset, Preprocessing.of(settings())), split)
     rows = dict(zip(pixels.labeled_rows.tolist(), pixels.labeled_masks, strict=True))
     assert sorted(rows) == [0, 1, 2, 4, 5, 6]
     square = np.asarray(Image.open(maps / "masks/case_002.png"))

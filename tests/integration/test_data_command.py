@@ -130,12 +130,12 @@ def test_real_grey_microscopy_with_one_channel(shared):
 
     from segconf.data.cache import PixelCache
     from segconf.data.datasets.dataset import HoldOut, find_cases
-    from segconf.data.preprocessing import Grid
+    from segconf.data.preprocessing import Preprocessing
 
     root = shared / "data/isbi2012_em"
     found = find_cases(str(root), hold_out=HoldOut(0, 0))
     assert (len(found.training), found.problems) == (30, ())
-    cache = PixelCache(root, Grid((512, 512), channels=1))
+    cache = PixelCache(root, Preprocessing((512, 512), channels=1))
     images = cache.images(found.training, label="training")
     masks = cache.masks(found.training, label="training")
     first = found.training[0]

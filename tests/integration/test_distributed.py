@@ -21,8 +21,8 @@ from segconf.history.predictions import PredictionHistory
 from segconf.losses.ranking_terms import RankingOptions, total_loss
 from segconf.metrics.streaming import ConfidenceMetrics
 from segconf.processes import Ranks, joined
-from segconf.runs.history_maps import history_maps
 from segconf.training import validation
+from segconf.training.history_maps import history_maps
 from segconf.training.step import StepContext, StepOptions, TwoViews, step_terms
 from tests.training_runs import Interrupter, TinyNetwork, contents, differences, train_tiny
 

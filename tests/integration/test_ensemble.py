@@ -6,6 +6,7 @@ import shutil
 import numpy as np
 import pytest
 import torch
+from segconf.training.ensemble import member_config
 
 from segconf.checkpoints.weights import load_checkpoint, save_checkpoint
 from segconf.config.loading import load_config
@@ -13,7 +14,6 @@ from segconf.errors import CheckpointError, TrainingError
 from segconf.evaluation.evaluate import EvaluationOptions, evaluate
 from segconf.inference.model import load_model
 from segconf.runs.run_folder import RunFolder, newest_run
-from segconf.training.ensemble import member_config
 from segconf.training.epoch import TrainingListener
 from tests.averages import assert_predicts_the_mean, pixels, softmax
 from tests.training_runs import (
@@ -22,7 +22,7 @@ from tests.training_runs import (
     differences,
     settings,
     train_tiny,
-    use_tiny_network,
+    use_network,
 )
 
 CHANGES = {"training__method": "ensemble", "training__members": 2, "training__epochs": 2}
@@ -42,7 +42,7 @@ class Members(TrainingListener):
 @pytest.fixture
 def run(folder_dataset, tmp_path, monkeypatch):
     """A finished ensemble of two."""
-    use_tiny_network(monkeypatch)
+    use_network(monkeypatch)
     train_tiny(folder_dataset, tmp_path / "runs/run", training__seed=5, **CHANGES)
     return tmp_path / "runs/run"
 

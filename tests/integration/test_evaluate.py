@@ -12,7 +12,7 @@ import torch
 from PIL import Image
 from typer.testing import CliRunner
 
-from segconf.calibration.threshold import fit_threshold
+from segconf.calibration.calibrate import calibrate
 from segconf.checkpoints.weights import load_checkpoint, save_checkpoint, weights_hash
 from segconf.comparison.compare import compare
 from segconf.data.datasets.dataset import find_cases
@@ -78,13 +78,12 @@ def test_what_a_stored_threshold_keeps_is_reported(run):
     assert before.threshold is None
     assert json.loads((before.folder / "metrics.json").read_text())["threshold"] is None
     report = before.report
-    fitted = fit_threshold(report.pooled, report.summaries, 0.2)
-    (run / "calibration.json").write_text(json.dumps(fitted.as_json()))
-    assert load_model(run).calibration.threshold == fitted.threshold
+    calibrate(run, scaling="none", max_risk=0.2, device="cpu")
+    fitted = load_model(run).calibration.threshold
 
     on_validation = evaluate(run, EvaluationOptions("val", device="cpu")).threshold
     assert 0 < on_validation.coverage < 1
-    assert on_validation.confidence == fitted.threshold
+    assert on_validation.confidence == fitted.confidence
     assert (on_validation.coverage, on_validation.risk) == (fitted.coverage, fitted.risk)
     assert on_validation.coverage == report.pooled.threshold_for_risk(0.2).coverage
 
@@ -99,7 +98,7 @@ def test_what_a_stored_threshold_keeps_is_reported(run):
         with torch.no_grad():
             logits = model(torch.from_numpy(image.transpose(2, 0, 1)[None]).float())[0]
         confidence, prediction = logits.double().softmax(0).max(0)
-        above = confidence >= fitted.threshold
+        above = confidence >= fitted.confidence
         truth = torch.from_numpy(np.array(Image.open(case.mask_path)) // 255)
         kept += int(above.sum())
         wrong += int((prediction != truth)[above].sum())

@@ -18,10 +18,10 @@ from typer.testing import CliRunner
 
 from segconf.config.loading import load_config
 from segconf.data.cases import Case
-from segconf.images.reading import read_image
+from segconf.images.io import read_image
 from segconf.inference.model import load_model
 from segconf.models.encoders import encoder_normalization
-from segconf.models.unet import build_model
+from segconf.models.unet import build_unet
 from segconf.ood.detector import save_features
 from segconf.ood.features import swept
 from segconf.processes import Ranks
@@ -85,9 +85,7 @@ def expected_features(run, paths, size=(256, 320)):
 def test_validation_features_belong_to_the_saved_weights(folder_dataset, tmp_path):
     for decay in (0.0, 0.9):
         run = tmp_path / f"run{decay}"
-        train_seeing(
-            folder_dataset, run, training__average_decay=decay, training__features="online"
-        )
+        train_seeing(folder_dataset, run, training__ema_decay=decay, training__features="online")
         stored = load_file(run / FEATURES)
         paths = sorted((folder_dataset / "val/images").iterdir())
         expected = expected_features(run, paths, (32, 32))
@@ -263,7 +261,7 @@ def test_slices_of_a_volume_are_described_one_by_one(tmp_path):
     nibabel.save(nibabel.Nifti1Image(volume, np.eye(4)), tmp_path / "volume.nii")
     changes = {"model.channels": 1, "model.encoder": "resnet18"}
     config = load_config(flags=changes | {"data.size": [32, 32], "data.intensity_window": [0, 255]})
-    network = build_model(config.model.model_copy(update={"encoder_weights": "none"}))
+    network = build_unet(config.model.model_copy(update={"encoder_weights": "none"}))
     cases = [Case(f"slice{index}", tmp_path / "volume.nii", None, index) for index in (2, 0)]
     seen = []
     found = swept(network, cases, config, Ranks(), lambda *done: seen.append(done))

@@ -56,7 +56,7 @@ def test_sweeps_and_a_late_ranking_are_continued_as_well(folder_dataset, tmp_pat
         "training__history": "sweep",
         "training__history_start": 1,
         "training__ranking_warmup": 2,
-        "training__plain_pass": "eval",
+        "training__unaugmented_bn_mode": "eval",
     }
     train_tiny(folder_dataset, tmp_path / "reference", **changes)
     with pytest.raises(KeyboardInterrupt):

@@ -10,7 +10,7 @@ import numpy as np
 import PIL.Image
 import pytest
 
-from segconf.images.writing import read_confidence
+from segconf.images.io import read_confidence
 from segconf.inference.predict import predict
 from segconf.inference.sources import find_images
 from segconf.overlays.overlay import sampled
@@ -215,7 +215,7 @@ def test_the_threshold_recolours_the_map_itself(page, folder, threshold):
     move(page, "threshold", threshold)
 
     shown = layer_pixels(page)
-    confidence = sampled(read_confidence(folder.confidence(case, volume=False)), shown.shape[:2])
+    confidence = sampled(read_confidence(folder.confidence(case, ".png")), shown.shape[:2])
     levels = np.rint((confidence - 0.5) / 0.5 * 255)
     # A threshold of t percent is level 255 * (2t - 100) / 100; the upper one lies half way to 255.
     low = 100 * levels < 255 * (2 * threshold - 100)
@@ -243,7 +243,7 @@ def test_an_untouched_slider_stands_for_the_exact_threshold(browser, folder):
     wait_for_map(browser)
 
     shown = layer_pixels(browser)
-    confidence = sampled(read_confidence(folder.confidence(case, volume=False)), shown.shape[:2])
+    confidence = sampled(read_confidence(folder.confidence(case, ".png")), shown.shape[:2])
     levels = np.rint((confidence - 0.5) / 0.5 * 255)
     yellow = (shown[..., 3] > 0) & (shown[..., 0] > shown[..., 2])
     assert ((levels >= 102) & (levels <= 104)).any()

@@ -21,7 +21,7 @@ from tests.training_runs import (
     differences,
     settings,
     train_tiny,
-    use_tiny_network,
+    use_network,
 )
 
 
@@ -106,7 +106,7 @@ def test_snapshots_count_in_the_space_on_the_disk(folder_dataset, tmp_path, monk
 @pytest.fixture
 def run(folder_dataset, tmp_path, monkeypatch):
     """A finished aes run of a network small enough to be trained in a moment."""
-    use_tiny_network(monkeypatch)
+    use_network(monkeypatch)
     train_tiny(folder_dataset, tmp_path / "runs/aes", training__method="aes", training__epochs=3)
     return tmp_path / "runs/aes"
 
@@ -131,7 +131,7 @@ def test_probabilities_are_the_mean_of_all_snapshots(run, tmp_path):
 
 
 def test_one_snapshot_is_softmax(folder_dataset, tmp_path, monkeypatch):
-    use_tiny_network(monkeypatch)
+    use_network(monkeypatch)
     changes = {"training__method": "aes", "training__snapshots": 1}
     train_tiny(folder_dataset, tmp_path / "run", **changes)
     found = softmax(load_model(tmp_path / "run").grid_logits(pixels()))

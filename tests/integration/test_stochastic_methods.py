@@ -17,7 +17,7 @@ from segconf.errors import TrainingError
 from segconf.evaluation.evaluate import EvaluationOptions, evaluate
 from segconf.inference.model import Model, load_model
 from segconf.processes import Ranks
-from segconf.runs.history_maps import history_maps
+from segconf.training.history_maps import history_maps
 from segconf.training.train import train
 from segconf.training.validation import validate
 from segconf_cli.main import app

@@ -13,13 +13,13 @@ from segconf.comparison.surrogates import SURROGATES, evaluate_surrogates
 from segconf.errors import TrainingError
 from segconf.metrics.streaming import ConfidenceMetrics
 from segconf_cli.main import app
-from tests.training_runs import TinyNetwork, train_tiny, use_tiny_network
+from tests.training_runs import TinyNetwork, train_tiny, use_network
 
 
 @pytest.fixture
 def runs(folder_dataset, tmp_path, monkeypatch):
     """A softmax and a consistency run of three epochs on 4 of 8 masks."""
-    use_tiny_network(monkeypatch)
+    use_network(monkeypatch)
     for method in ("softmax", "consistency"):
         changes = {"training__method": method, "training__epochs": 3, "training__snapshots": 3}
         train_tiny(folder_dataset, tmp_path / method, **changes)

@@ -10,7 +10,7 @@ from PIL import Image
 import segconf.training.train as trainer
 from segconf.plots.training_curves import training_curves
 from segconf.synthetic import dataset as demo
-from tests.training_runs import Interrupter, TinyNetwork
+from tests.training_runs import Interrupter, TinyNetwork, use_network
 
 SMALL = [
     *("--set", "data.size=[32, 32]", "--set", "model.encoder_weights=none"),
@@ -21,7 +21,7 @@ SMALL = [
 
 @pytest.fixture(autouse=True)
 def _tiny(monkeypatch):
-    monkeypatch.setattr(trainer, "build_model", lambda _config, **_options: TinyNetwork())
+    use_network(monkeypatch, TinyNetwork)
 
 
 def test_the_demo_is_made_trained_and_continued(segconf, monkeypatch, tmp_path):

@@ -10,8 +10,8 @@ import torch
 from PIL import Image
 from torch import nn
 
-from segconf.runs.history_maps import history_maps
 from segconf.training.epoch import TrainingListener
+from segconf.training.history_maps import history_maps
 from tests.conftest import write_folder
 from tests.references.history import SlowHistory
 from tests.training_runs import contents, differences, train_tiny
@@ -69,7 +69,7 @@ def test_the_history_holds_exactly_the_plain_predictions(folder_dataset, tmp_pat
         network=DriftingThreshold,
         listener=epochs,
         training__history=history,
-        training__average_decay=0.0,
+        training__ema_decay=0.0,
     )
 
     known = {}
@@ -208,7 +208,7 @@ def test_the_best_epoch_is_kept_and_only_some_are_validated(folder_dataset, tmp_
 
 
 def test_runs_without_averaging_have_no_averaged_scores(folder_dataset, tmp_path):
-    train_tiny(folder_dataset, tmp_path / "run", training__average_decay=0.0)
+    train_tiny(folder_dataset, tmp_path / "run", training__ema_decay=0.0)
     assert {row["averaged_miou"] for row in table(tmp_path / "run")} == {""}
     state = torch.load(tmp_path / "run/last.ckpt", weights_only=True)
     assert state["average"] is None

@@ -112,7 +112,7 @@ def test_validation_that_is_not_finite_stops_as_well(folder_dataset, tmp_path):
 def test_a_data_set_without_validation_images_is_refused(tmp_path):
     root = write_folder(tmp_path / "data", 8)
     with pytest.raises(DataError, match="no validation images with masks"):
-        train_tiny(root, tmp_path / "run", data__validation_share=0.0, data__test_share=0.0)
+        train_tiny(root, tmp_path / "run", data__validation_fraction=0.0, data__test_fraction=0.0)
     assert not (tmp_path / "run").exists()
 
 

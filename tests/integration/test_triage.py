@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from segconf.calibration.referred_cases import refer
 from typer.testing import CliRunner
 
 from segconf.calibration.referral import SCORES, ReferralRule, read_referral_rule
-from segconf.calibration.referred_cases import refer
 from segconf.calibration.triage import JudgedCases, choose_rule, triage
 from segconf.checkpoints.weights import load_checkpoint
 from segconf.errors import ConfigError, DataError

@@ -10,7 +10,7 @@ from typing import ClassVar
 from segconf.data.archives import Archive
 from segconf.data.cases import CaseSet
 from segconf.errors import DataError
-from segconf.registry import Registry
+from segconf.registry import DATASETS, Registry
 
 OnCount = Callable[[int, int], None]
 """Called with how many images are made, and how many there will be."""
@@ -65,9 +65,7 @@ class Dataset(ABC):
         return self.default_folder
 
 
-datasets: Registry[Dataset] = Registry(
-    "data set", package="segconf.data.datasets", interface="dataset", group="segconf.datasets"
-)
+datasets: Registry[Dataset] = DATASETS
 register = datasets.register
 
 

@@ -20,6 +20,7 @@ from tests.active_runs import (
     write_run,
 )
 from tests.tiny_models import write_picture
+from tests.training_runs import use_network
 
 EASY = {f"easy_{number}": disc(225 + 5 * number, 5 + number) for number in range(5)}
 HARD = {"hard_a": disc(125, 105), "hard_b": disc(135, 95)}
@@ -28,7 +29,7 @@ LABELED = {"labeled_a": disc(255, 0), "labeled_b": disc(250, 10)}
 
 @pytest.fixture(autouse=True)
 def _grey(monkeypatch):
-    monkeypatch.setattr("segconf.checkpoints.weights.build_model", lambda *_, **__: GreyNetwork())
+    use_network(monkeypatch, GreyNetwork)
 
 
 @pytest.fixture

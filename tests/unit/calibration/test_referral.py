@@ -48,7 +48,7 @@ def test_interval_holds_the_middle_of_the_resamples():
     assert aurc_interval(score, np.full(len(score), 0.25)) == pytest.approx((0.25, 0.25))
 
 
-def test_share_to_refer_worked_by_hand():
+def test_fraction_to_refer_worked_by_hand():
     score = np.array([0.9, 0.5, 0.7, 0.3, 0.5])
     quality = np.array([0.9, 0.7, 0.9, 0.2, 0.9])
     # All: 3.6 / 5 = 0.72. Without 0.3: 3.4 / 4 = 0.85. Without both 0.5 as well: 0.9.
@@ -63,7 +63,7 @@ def test_share_to_refer_worked_by_hand():
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_share_to_refer_agrees_with_the_slow_reference(seed):
+def test_fraction_to_refer_agrees_with_the_slow_reference(seed):
     score, quality = random_cases(seed)
     for target in (0.3, 0.5, 0.6, 0.75, 0.95):
         expected = reference.cases_to_refer(score.tolist(), quality.tolist(), target)

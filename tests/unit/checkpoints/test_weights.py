@@ -15,7 +15,7 @@ from segconf.checkpoints.weights import (
 )
 from segconf.config.loading import load_config
 from segconf.errors import CheckpointError
-from segconf.models.unet import build_model
+from segconf.models.unet import build_unet
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def config():
 
 def test_round_trip(tmp_path, config):
     torch.manual_seed(1)
-    model = build_model(config.model)
+    model = build_unet(config.model)
     model(torch.randn(4, 3, 32, 32))  # BatchNorm statistics that are not those of a new network
     save_checkpoint(tmp_path / "best.safetensors", model.state_dict(), config, temperature=1.7)
     images = torch.randn(2, 3, 32, 32)
@@ -43,7 +43,7 @@ def test_round_trip(tmp_path, config):
 
 
 def test_the_encoder_weights_of_the_training_are_not_needed(tmp_path, config):
-    model = build_model(config.model)
+    model = build_unet(config.model)
     elsewhere = config.model.model_copy(update={"encoder_weights": "gone.pth"})
     moved = config.model_copy(update={"model": elsewhere})
     save_checkpoint(tmp_path / "w.safetensors", model.state_dict(), moved)
@@ -69,7 +69,7 @@ def test_a_missing_file_says_what_to_give(tmp_path):
 @pytest.mark.parametrize("kept", [0, 7, 100, 100_000])
 def test_a_damaged_file(tmp_path, config, kept):
     path = tmp_path / "w.safetensors"
-    save_checkpoint(path, build_model(config.model).state_dict(), config)
+    save_checkpoint(path, build_unet(config.model).state_dict(), config)
     path.write_bytes(path.read_bytes()[:kept])
     with pytest.raises(CheckpointError, match="not a readable safetensors file"):
         load_checkpoint(path)
@@ -78,7 +78,7 @@ def test_a_damaged_file(tmp_path, config, kept):
 def test_weights_of_another_architecture(tmp_path, config):
     other = config.model.model_copy(update={"encoder": "tu-test_efficientnet"})
     path = tmp_path / "w.safetensors"
-    save_checkpoint(path, build_model(other).state_dict(), config)
+    save_checkpoint(path, build_unet(other).state_dict(), config)
     with pytest.raises(CheckpointError, match="not those of the tu-test_resnet network"):
         load_checkpoint(path)
 
@@ -109,13 +109,13 @@ def by_hand(file):
     digest = hashlib.sha256()
     for name, about in sorted(header.items()):
         start, stop = about["data_offsets"]
-        digest.update(f"{name} {types[about['dtype']]} {about['shape']}\n".encode())
+        digest.update(f"{name} {types[about['dtype']]} {tuple(about['shape'])}\n".encode())
         digest.update(content[8 + size + start : 8 + size + stop])
     return digest.hexdigest()
 
 
 def test_the_hash_is_that_of_the_tensors_alone(tmp_path, config):
-    weights = build_model(config.model).state_dict()
+    weights = build_unet(config.model).state_dict()
     best = tmp_path / "best.safetensors"
     save_checkpoint(best, weights, config)
     found = weights_hash(tmp_path)
@@ -131,12 +131,15 @@ def test_the_hash_is_that_of_the_tensors_alone(tmp_path, config):
         weights_hash(tmp_path / "nowhere")
 
 
-def test_members_and_snapshots_belong_to_the_hash(tmp_path):
+@pytest.mark.parametrize("method", ["ensemble", "softmax"])
+def test_members_belong_to_the_hash_of_an_ensemble(tmp_path, method):
+    changes = {"training.method": method, "training.members": 2}
+    config = load_config(flags=changes if method == "ensemble" else {"training.method": method})
     names = ("best.safetensors", "members/0/best.safetensors", "members/1/best.safetensors")
-    names += ("snapshots/epoch-0002.safetensors", "snapshots/epoch-0010.safetensors")
     for number, name in enumerate(names):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         values = {"b": torch.full((2, 3), number).half(), "a": torch.tensor(number)}
-        save_file(values, tmp_path / name)
-    lines = "\n".join(by_hand(tmp_path / name) for name in sorted(names))
-    assert weights_hash(tmp_path) == hashlib.sha256(lines.encode()).hexdigest()
+        save_checkpoint(tmp_path / name, values, config)
+    hashes = [by_hand(tmp_path / name) for name in names]
+    together = hashlib.sha256("\n".join(hashes).encode()).hexdigest()
+    assert weights_hash(tmp_path) == (together if method == "ensemble" else hashes[0])

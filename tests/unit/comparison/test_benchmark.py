@@ -4,10 +4,11 @@ import pytest
 import torch
 
 from segconf.comparison.benchmark import BenchmarkRequest, check_runs, plan_runs
-from segconf.config.protocol import METHODS, load_protocol, paper_protocol
+from segconf.config.protocol import load_protocol, paper_protocol
 from segconf.data.datasets.dataset import HoldOut, find_cases
 from segconf.data.splits import split_cases
 from segconf.errors import ConfigError
+from segconf.registry import METHODS
 from segconf.runs.run_data import RunData
 from segconf.runs.run_folder import RunFolder
 
@@ -94,7 +95,7 @@ def test_the_protocol_of_the_paper():
     protocol = paper_protocol()
     # SPEC: baselines batch 64, 1500/700/300/200 epochs for 125/250/500/2000 labels.
     for labels, epochs in {125: 1500, 250: 700, 500: 300, 2000: 200}.items():
-        for method in set(METHODS) - {"consistency"}:
+        for method in set(METHODS.names()) - {"consistency"}:
             assert protocol.settings_of(method, labels) == {
                 "training.batch_labeled": 64,
                 "training.epochs": epochs,

@@ -6,10 +6,9 @@ import json
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import save_file
 from typer.testing import CliRunner
 
-from segconf.checkpoints.weights import weights_hash
+from segconf.checkpoints.weights import save_checkpoint, weights_hash
 from segconf.comparison.compare import PUBLISHED_METRICS, compare
 from segconf.comparison.tables import (
     as_csv,
@@ -19,6 +18,7 @@ from segconf.comparison.tables import (
     known_costs,
     write_comparison,
 )
+from segconf.config.schema import ExperimentConfig
 from segconf.errors import CheckpointError, ConfigError
 from segconf.evaluation.evaluator import Evaluator, Tolerances
 from segconf.evaluation.report import build_report, load_curves, load_summaries, write_report
@@ -229,7 +229,7 @@ def test_training_time_is_the_sum_of_the_epochs(tmp_path):
 
 def put_weights(run, value):
     """A weights file, and its hash in the evaluation."""
-    save_file({"weight": torch.full((3,), value)}, run / "best.safetensors")
+    save_checkpoint(run / "best.safetensors", {"w": torch.full((3,), value)}, ExperimentConfig())
     with_costs(run, weights_sha256=weights_hash(run))
 
 
@@ -239,7 +239,8 @@ def test_evaluations_of_other_weights_are_refused(runs):
     for number, path in enumerate(paths):
         put_weights(path, float(number))
     assert len(compare(paths).rows) == 2
-    save_file({"weight": torch.full((3,), 7.0)}, paths[1] / "best.safetensors")
+    other = {"w": torch.full((3,), 7.0)}
+    save_checkpoint(paths[1] / "best.safetensors", other, ExperimentConfig())
     with pytest.raises(CheckpointError, match=rf"other weights.*segconf evaluate {paths[1]}$"):
         compare(paths)
     (paths[1] / "best.safetensors").unlink()  # nothing contradicts the evaluation
@@ -248,7 +249,8 @@ def test_evaluations_of_other_weights_are_refused(runs):
 
 def test_an_evaluation_without_a_hash_is_refused_beside_weights(runs):
     folder, _ = runs
-    save_file({"weight": torch.ones(2)}, folder / "ours" / "best.safetensors")
+    file = folder / "ours" / "best.safetensors"
+    save_checkpoint(file, {"w": torch.ones(2)}, ExperimentConfig())
     with pytest.raises(CheckpointError, match="segconf evaluate"):
         compare([folder / "ours"])
 

@@ -13,11 +13,11 @@ from PIL import Image
 from segconf.data.cache import PixelCache, cache_folder
 from segconf.data.cases import BrokenDataError
 from segconf.data.datasets.dataset import HoldOut, find_cases
-from segconf.data.preprocessing import Grid
+from segconf.data.preprocessing import Preprocessing
 from segconf.errors import DataError
 from tests.conftest import disc, write_folder
 
-GRID = Grid((32, 32))
+GRID = Preprocessing((32, 32))
 
 
 def cases_of(root):
@@ -54,7 +54,7 @@ def test_arrays_are_memory_mapped_and_read_only(dataset):
 
 def test_second_preparation_reads_no_image(dataset, monkeypatch):
     PixelCache(dataset, GRID).images(cases_of(dataset), label="training")
-    monkeypatch.setattr("segconf.images.reading.read_image", None)
+    monkeypatch.setattr("segconf.data.cache.read_image", None)
     images = PixelCache(dataset, GRID).images(cases_of(dataset), label="training")
     np.testing.assert_array_equal(images[3], disc(3)[0])
 
@@ -85,7 +85,7 @@ def test_same_length_and_other_time_is_noticed(dataset):
 
 def test_other_grids_do_not_mix(dataset):
     cases = cases_of(dataset)
-    grey = PixelCache(dataset, Grid((64, 32), channels=1)).images(cases, label="training")
+    grey = PixelCache(dataset, Preprocessing((64, 32), channels=1)).images(cases, label="training")
     colour = PixelCache(dataset, GRID).images(cases, label="training")
     assert grey.shape == (5, 64, 32, 1)
     assert colour.shape == (5, 32, 32, 3)
@@ -169,7 +169,7 @@ def test_slices_of_a_volume_are_read_with_one_pass(tmp_path, monkeypatch):
     (root / "images").mkdir(parents=True)
     volume = np.random.default_rng(0).integers(0, 256, (32, 32, 4)).astype(np.uint8)
     nibabel.save(nibabel.Nifti1Image(volume, np.eye(4)), root / "images/scan.nii.gz")
-    grid = Grid((32, 32), channels=1, intensity_window=(0.0, 255.0))
+    grid = Preprocessing((32, 32), channels=1, intensity_window=(0.0, 255.0))
     import segconf.data.cache as module
 
     calls = []

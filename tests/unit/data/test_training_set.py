@@ -12,7 +12,7 @@ from segconf.conventions import IGNORE
 from segconf.data.cache import PixelCache
 from segconf.data.cases import BrokenDataError
 from segconf.data.datasets.dataset import HoldOut, find_cases
-from segconf.data.preprocessing import Grid
+from segconf.data.preprocessing import Preprocessing
 from segconf.data.splits import split_cases
 from segconf.data.training_set import (
     CaseDataset,
@@ -36,7 +36,7 @@ def prepared(tmp_path):
     write_folder(root / "val", 3, first=100)
     found = find_cases(str(root), hold_out=HoldOut(0, 0))
     split = split_cases(found, labeled=6, labeled_list=None, seed=0)
-    return prepare_training(PixelCache(root, Grid((32, 32))), split), split
+    return prepare_training(PixelCache(root, Preprocessing((32, 32))), split), split
 
 
 def dataset_of(pixels, *, steps=4, batch_labeled=4, augmentation=PLAIN, seed=0):
@@ -57,7 +57,7 @@ def test_masks_of_unlabeled_images_are_never_read(tmp_path):
     split = split_cases(found, labeled=4, labeled_list=None, seed=0)
     for case in split.unlabeled:
         (root / "masks" / f"{case.id}.png").unlink()
-    pixels = prepare_training(PixelCache(root, Grid((32, 32))), split)
+    pixels = prepare_training(PixelCache(root, Preprocessing((32, 32))), split)
     assert pixels.labeled_masks.shape == (4, 32, 32)
     assert len(pixels.unlabeled_rows) == 8
 
@@ -78,7 +78,7 @@ def test_the_image_array_serves_every_choice_of_labels(prepared, tmp_path):
     root = tmp_path / "set"
     found = find_cases(str(root), hold_out=HoldOut(0, 0))
     other = split_cases(found, labeled=9, labeled_list=None, seed=5)
-    again = prepare_training(PixelCache(root, Grid((32, 32))), other)
+    again = prepare_training(PixelCache(root, Preprocessing((32, 32))), other)
     assert again.images.filename == pixels.images.filename
 
 
@@ -91,7 +91,7 @@ def test_problems_of_structure_and_content_are_told_together(tmp_path):
     found = find_cases(str(root), hold_out=HoldOut(0, 0))
     split = split_cases(found, labeled=None, labeled_list=None, seed=0)
     with pytest.raises(BrokenDataError) as caught:
-        prepare_training(PixelCache(root, Grid((32, 32))), split, problems=found.problems)
+        prepare_training(PixelCache(root, Preprocessing((32, 32))), split, problems=found.problems)
     for name in ("case_002.png", "case_100.png", "stray.png"):
         assert name in str(caught.value)
     assert len(caught.value.problems) == 3

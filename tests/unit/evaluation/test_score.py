@@ -10,7 +10,7 @@ from PIL import Image
 
 from segconf.errors import DataError
 from segconf.evaluation.score import score
-from segconf.images.writing import write_confidence, write_mask
+from segconf.images.io import write_confidence, write_mask
 from segconf.metrics.selective import aurc_bounds
 from segconf.metrics.streaming import ConfidenceMetrics
 from tests.references import metrics as reference

@@ -9,9 +9,8 @@ import PIL.ImageFile
 import pytest
 
 from segconf.errors import DataError
+from segconf.images.io import read_confidence, read_header, read_image
 from segconf.images.masks import read_mask
-from segconf.images.reading import read_header, read_image
-from segconf.images.writing import read_confidence
 
 READERS = pytest.mark.parametrize("read", [read_image, read_mask, read_confidence])
 ALL_READERS = pytest.mark.parametrize("read", [read_header, read_image, read_mask, read_confidence])

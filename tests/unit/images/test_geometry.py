@@ -5,7 +5,7 @@ import PIL.Image
 import PIL.ImageFile
 import pytest
 
-from segconf.images.reading import read_header, read_image
+from segconf.images.io import read_header, read_image
 
 GREY = np.array([[0, 50, 100], [150, 200, 255]], np.uint8)
 COLOUR = np.arange(18, dtype=np.uint8).reshape(2, 3, 3) * 14  # (H, W, C)

@@ -6,8 +6,8 @@ import PIL.Image
 import pytest
 
 from segconf.errors import DataError
+from segconf.images.io import read_image
 from segconf.images.masks import read_mask
-from segconf.images.reading import read_image
 from segconf.images.resizing import resize_mask
 
 BINARY = np.array([[0, 1, 1], [0, 0, 1]], np.uint8)

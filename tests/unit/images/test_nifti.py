@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from segconf.errors import DataError
-from segconf.images import nifti
-from segconf.images.reading import read_header, read_image
+from segconf.images.formats import nifti
+from segconf.images.io import read_header, read_image
 
 
 def save(path, voxels, affine=None):

@@ -9,8 +9,8 @@ import PIL.Image
 import pytest
 
 from segconf.errors import DataError
-from segconf.images.reading import read_header, read_image
-from segconf.images.types import IMAGE_SUFFIXES, case_name, image_suffix
+from segconf.images.image_format import case_name, image_suffix, image_suffixes
+from segconf.images.io import read_header, read_image
 
 GREY = np.array([[0, 50, 100], [150, 200, 255]], np.uint8)
 COLOUR = np.arange(18, dtype=np.uint8).reshape(2, 3, 3) * 14  # (H, W, C)
@@ -82,7 +82,7 @@ def test_suffix_and_case_name(name, suffix, case):
 
 def test_supported_suffixes():
     pictures = {".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff"}
-    assert pictures | {".nii", ".nii.gz"} == IMAGE_SUFFIXES
+    assert pictures | {".nii", ".nii.gz"} == image_suffixes()
 
 
 @pytest.mark.parametrize("suffix", ["png", "bmp", "tif"])

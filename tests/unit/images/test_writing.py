@@ -6,9 +6,8 @@ import PIL.Image
 import pytest
 
 from segconf.errors import DataError
+from segconf.images.io import read_confidence, read_image, write_confidence, write_mask
 from segconf.images.masks import read_mask
-from segconf.images.reading import read_image
-from segconf.images.writing import read_confidence, write_confidence, write_mask
 
 
 def rotation(x, y, z):

@@ -16,7 +16,7 @@ from segconf.inference.predictors import (
     batch_logits,
     passes_of,
 )
-from segconf.models.unet import build_model
+from segconf.models.unet import build_unet
 from tests.references.aleatoric import expected_probability
 
 SIZE = (32, 32)
@@ -37,7 +37,7 @@ def network(method="mcdropout", dropout=0.2):
     """Untrained, but with BatchNorm statistics and logits of a useful size."""
     config = experiment(method, dropout=dropout)
     torch.manual_seed(0)
-    model = build_model(config.model, method=method).train()
+    model = build_unet(config.model, method=method).train()
     for module in model.modules():
         if isinstance(module, nn.BatchNorm2d):
             module.momentum = None  # the statistics of all that was seen

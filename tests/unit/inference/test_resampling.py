@@ -7,7 +7,7 @@ import PIL.Image
 import pytest
 import torch
 
-from segconf.images.png import png_bytes, write_png
+from segconf.images.encoding import png_bytes, write_png
 from segconf.inference import resampling as grid
 from segconf.inference.resampling import resized_bands
 from segconf.results.maps import Band, Maps

@@ -6,7 +6,7 @@ from torch import nn
 
 from segconf.config.schema import ModelConfig
 from segconf.models.dropout import DropoutBlock, FixedDropout, thinned
-from segconf.models.unet import build_model
+from segconf.models.unet import build_unet
 
 METHODS = ("mcdropout", "aleatoric")
 BLOCKS = 5
@@ -15,7 +15,7 @@ BLOCKS = 5
 def network(method="mcdropout", dropout=0.3, seed=0):
     config = ModelConfig(encoder="tu-test_resnet", encoder_weights="none", dropout=dropout)
     torch.manual_seed(seed)
-    return build_model(config, method=method)
+    return build_unet(config, method=method)
 
 
 def images(count=2):

@@ -11,12 +11,12 @@ from safetensors.torch import save_file
 
 from segconf.config.schema import ModelConfig
 from segconf.errors import CheckpointError
-from segconf.models.unet import build_model
+from segconf.models.unet import build_unet
 
 
 def load(path, encoder="resnet18", channels=3):
     config = ModelConfig(encoder=encoder, encoder_weights=str(path), channels=channels)
-    return build_model(config).encoder.state_dict()
+    return build_unet(config).encoder.state_dict()
 
 
 def write(path, weights):
@@ -91,9 +91,7 @@ def test_timm_with_its_classifier(tmp_path, name):
 def test_an_old_name_takes_the_same_weights(tmp_path):
     weights = timm.create_model("tf_efficientnet_lite0", pretrained=False).state_dict()
     path = write(tmp_path / "w.pth", weights)
-    model = build_model(
-        ModelConfig(encoder="timm-tf_efficientnet_lite0", encoder_weights=str(path))
-    )
+    model = build_unet(ModelConfig(encoder="timm-tf_efficientnet_lite0", encoder_weights=str(path)))
     loaded = model.encoder.state_dict()
     for name in ("conv_stem.weight", "blocks.3.1.bn2.running_var", "conv_head.weight"):
         torch.testing.assert_close(loaded[name], weights[name])

@@ -8,13 +8,13 @@ from torch.nn.functional import conv2d
 
 from segconf.config.schema import ModelConfig
 from segconf.models.folding import DEEPEST, FoldedBlock
-from segconf.models.unet import build_model
+from segconf.models.unet import build_unet
 
 
 def pair(encoder, *, classes=2):
     """Our network and the library's, with the same weights, in double precision."""
     torch.manual_seed(0)
-    ours = build_model(ModelConfig(encoder=encoder, encoder_weights="none", classes=classes))
+    ours = build_unet(ModelConfig(encoder=encoder, encoder_weights="none", classes=classes))
     theirs = smp.Unet(encoder, encoder_weights=None, classes=classes)
     theirs.load_state_dict(ours.state_dict())  # strict: the names are the same
     return ours.double(), theirs.double()

@@ -7,7 +7,7 @@ from segconf.config.schema import ModelConfig
 from segconf.errors import CheckpointError, ConfigError
 from segconf.models import unet as network
 from segconf.models.encoders import encoder_normalization
-from segconf.models.unet import build_model
+from segconf.models.unet import build_unet
 
 
 def config(encoder="tu-test_resnet", weights="none", channels=3, classes=2):
@@ -16,12 +16,12 @@ def config(encoder="tu-test_resnet", weights="none", channels=3, classes=2):
 
 @pytest.mark.parametrize(("channels", "classes"), [(3, 2), (1, 4), (4, 2), (5, 3)])
 def test_any_number_of_channels_and_classes(channels, classes):
-    model = build_model(config(channels=channels, classes=classes)).eval()
+    model = build_unet(config(channels=channels, classes=classes)).eval()
     assert model(torch.zeros(2, channels, 32, 64)).shape == (2, classes, 32, 64)
 
 
 def test_the_output_has_no_activation():
-    model = build_model(config()).eval()
+    model = build_unet(config()).eval()
     logits = model(torch.randn(1, 3, 32, 32, generator=torch.Generator().manual_seed(0)))
     assert logits.min() < 0
     assert (logits.sum(dim=1) - 1).abs().max() > 1e-3
@@ -32,13 +32,13 @@ def test_the_output_has_no_activation():
 )
 def test_unknown_encoders_are_refused_with_the_nearest_names(name, hint):
     with pytest.raises(ConfigError, match="unknown encoder") as refusal:
-        build_model(config(name))
+        build_unet(config(name))
     assert hint in str(refusal.value)
 
 
 def test_an_encoder_without_five_stages_is_refused():
     with pytest.raises(ConfigError, match=r"tu-vit_tiny_patch16_224: cannot be the encoder"):
-        build_model(config("tu-vit_tiny_patch16_224"))
+        build_unet(config("tu-vit_tiny_patch16_224"))
 
 
 @pytest.mark.parametrize("error", [OSError("no route"), KeyError("imagenet"), RuntimeError("none")])
@@ -48,14 +48,14 @@ def test_without_hub_there_are_two_ways_out(monkeypatch, error):
 
     monkeypatch.setattr(network.smp, "Unet", out_of_reach)
     with pytest.raises(CheckpointError) as refusal:
-        build_model(config("resnet34", "imagenet"))
+        build_unet(config("resnet34", "imagenet"))
     assert "--set model.encoder_weights=FILE" in str(refusal.value)
     assert "--set model.encoder_weights=none" in str(refusal.value)
 
 
 def test_trained_weights_need_no_encoder_weights():
-    build_model(config(weights="imagenet"), pretrained=False)
-    build_model(config(weights="no-such-file.pth"), pretrained=False)
+    build_unet(config(weights="imagenet"), pretrained=False)
+    build_unet(config(weights="no-such-file.pth"), pretrained=False)
 
 
 @pytest.mark.parametrize(

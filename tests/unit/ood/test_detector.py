@@ -8,7 +8,7 @@ from sklearn.covariance import ledoit_wolf
 
 from segconf.config.schema import ModelConfig
 from segconf.errors import CheckpointError
-from segconf.models.unet import build_model
+from segconf.models.unet import build_unet
 from segconf.ood.detector import (
     STAGES,
     StrangerScore,
@@ -33,7 +33,7 @@ def test_features_are_the_means_of_two_stages_or_of_the_deepest():
 
 
 def test_features_of_a_unet_encoder_are_those_at_an_eighth_and_a_sixteenth_of_the_grid():
-    network = build_model(ModelConfig(encoder="resnet18", encoder_weights="none"))
+    network = build_unet(ModelConfig(encoder="resnet18", encoder_weights="none"))
     with torch.no_grad():
         maps = network.eval().encoder(torch.zeros(1, 3, 64, 96))
     assert [tuple(maps[stage].shape[2:]) for stage in STAGES] == [(8, 12), (4, 6)]

@@ -209,7 +209,7 @@ class ModeProbe(nn.Module):
 
 @pytest.mark.parametrize("training_mode", [True, False])
 @pytest.mark.parametrize("rank", [True, False])
-def test_only_the_plain_pass_borrows_another_mode(training_mode, rank):
+def test_only_the_unaugmented_bn_mode_borrows_another_mode(training_mode, rank):
     step = make_step()
     history, _ = make_histories(step.labeled.masks)
     network = ModeProbe().train()
@@ -229,7 +229,7 @@ def test_the_mode_is_given_back_after_an_error():
     assert network.norm.training
 
 
-def test_no_plain_pass_where_nothing_is_recorded_or_ranked():
+def test_no_unaugmented_bn_mode_where_nothing_is_recorded_or_ranked():
     network = ModeProbe().train()
     options = replace(OPTIONS, record=False, rank=False)
     step_terms(TwoViews(network), make_step(), None, options, context())

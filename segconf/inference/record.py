@@ -6,7 +6,6 @@ import json
 from typing import Any
 
 from segconf import __version__
-from segconf.calibration.referral import ReferralRule, read_referral_rule
 from segconf.errors import DataError
 from segconf.inference.model import Model
 from segconf.inference.pipeline import PredictOptions
@@ -17,13 +16,13 @@ from segconf.results.prediction_folder import PredictionFolder, RunRecord
 PACKAGES = ("torch", "segmentation-models-pytorch", "monai", "numpy", "pillow", "nibabel")
 
 
-_SAME = ("model", "confidence", "strangers", "reading", "options", "images")
+_SAME = ("model", "confidence", "out_of_distribution", "reading", "options", "images")
 
 
 def describe_run(model: Model, sources: Sources, options: PredictOptions) -> RunRecord:
     """The record of a job; the same for all of its parts."""
-    config, scale, strangers = model.config, model.scale, model.stranger_score
-    rule = read_referral_rule(model.checkpoint.path) or ReferralRule()
+    config, scale, detector = model.config, model.scale, model.detector
+    threshold = model.calibration.threshold
     values: dict[str, Any] = {
         "notice": NOTICE,
         "segconf": __version__,
@@ -31,25 +30,25 @@ def describe_run(model: Model, sources: Sources, options: PredictOptions) -> Run
             "file": str(model.checkpoint.path.absolute()),
             "sha256": model.sha256(),
             "method": config.training.method,
-            "passes": model.passes.count,
+            "passes": model.predictor.count,
             "encoder": config.model.encoder,
             "size": list(config.data.size),
         },
         "confidence": {
-            "temperature": model.checkpoint.temperature,
+            "temperature": model.temperature,
             "threshold": scale.threshold,
             "upper": scale.upper,
-            "max_risk": model.calibration.max_risk,
+            "max_risk": None if threshold is None else threshold.max_risk,
             "right_below": scale.right_below,
             "classes": scale.classes,
         },
-        "order": rule.score,
-        "strangers": None
-        if strangers is None
+        "order": model.calibration.order,
+        "out_of_distribution": None
+        if detector is None
         else {
-            "threshold": strangers.threshold,
-            "false_alarm_rate": strangers.false_alarm_rate,
-            "validation_images": strangers.validation_images,
+            "threshold": detector.threshold,
+            "false_alarm_rate": detector.false_alarm_rate,
+            "validation_images": detector.validation_images,
         },
         "images": str(sources.root),
         "reading": {
@@ -82,7 +81,7 @@ def claim(folder: PredictionFolder, record: RunRecord) -> RunRecord:
         if different:
             raise DataError(
                 f"{folder.path}: holds predictions made in another way ({', '.join(different)} in "
-                "run.json differ). Choose another folder with --out, or remove this one."
+                "run.json differ). Choose another folder, or remove this one."
             )
         return before
     try:
@@ -92,12 +91,12 @@ def claim(folder: PredictionFolder, record: RunRecord) -> RunRecord:
         if strange:
             raise DataError(
                 f"{folder.path}: holds other files ({', '.join(strange[:3])}). "
-                "Choose a new or empty folder with --out."
+                "Choose a new or empty folder."
             )
         folder.write_record(record)
     except OSError as error:
         raise DataError(
             f"{folder.path}: cannot be written ({error.strerror}). "
-            "Choose a folder with --out that you may write to."
+            "Choose a folder that you may write to."
         ) from error
     return record

@@ -1,33 +1,22 @@
 """Whether a run can be continued: same configuration, same data."""
 
-from segconf.checkpoints.snapshots import snapshot_epochs
-from segconf.config.schema import ExperimentConfig
+from segconf.config.schema import ExperimentConfig, setting_differences
 from segconf.errors import TrainingError
+from segconf.methods.method import method_of
 from segconf.runs.run_data import RunData
 from segconf.runs.run_folder import RunFolder
-
-FREE = {
-    "training.checkpoint_every",
-    "training.device",
-    "training.history_storage",
-    "training.workers",
-}
-"""Settings that do not change the outcome."""
 
 
 def check_same_run(run: RunFolder, config: ExperimentConfig, data: RunData) -> None:
     """Refuse to continue a run with other settings or other data, and name every difference."""
-    before, now = _flat(run.config()), _flat(config)
     changed = setting_differences(run.config(), config)
     differences = [text for key, text in changed.items() if key != "training.epochs"]
     if config.training.epochs < run.config().training.epochs:
-        differences.append(
-            f"training.epochs was {before['training.epochs']}, now {now['training.epochs']}"
-        )
-    taken = [
-        epoch for epoch in snapshot_epochs(config.training) if epoch <= run.config().training.epochs
-    ]
-    if tuple(taken) != snapshot_epochs(run.config().training):
+        differences.append(changed["training.epochs"])
+    earlier = run.config().training
+    planned = method_of(config).snapshot_epochs(config.training)
+    taken = tuple(epoch for epoch in planned if epoch <= earlier.epochs)
+    if taken != method_of(run.config()).snapshot_epochs(earlier):
         differences.append(
             "training.epochs decides when snapshots are taken, and they have been taken already"
         )
@@ -48,22 +37,7 @@ def check_same_run(run: RunFolder, config: ExperimentConfig, data: RunData) -> N
                 [
                     f"{run.path}: cannot be continued, because it would not be the same run:",
                     *(f"  {difference}" for difference in differences),
-                    "Start a new run with --out, or give the settings and the data it began with.",
+                    "Start a new run, or give the settings and the data it began with.",
                 ]
             )
         )
-
-
-def setting_differences(before: ExperimentConfig, now: ExperimentConfig) -> dict[str, str]:
-    """What differs, by key and in words; settings that do not change the outcome may."""
-    old, new = _flat(before), _flat(now)
-    return {
-        key: f"{key} was {old[key]}, now {new[key]}"
-        for key in new
-        if new[key] != old[key] and key not in FREE
-    }
-
-
-def _flat(config: ExperimentConfig) -> dict[str, object]:
-    sections = config.model_dump(mode="json")
-    return {f"{s}.{key}": value for s, values in sections.items() for key, value in values.items()}

@@ -1,4 +1,4 @@
-"""Pictures (JPEG, PNG, BMP, TIFF) read with pillow: the right pixels, or one clear error."""
+"""Pictures opened and decoded with pillow: whatever it raises becomes one clear error."""
 
 import math
 import struct
@@ -13,7 +13,6 @@ from typing import Any, BinaryIO
 
 import numpy as np
 import PIL.Image
-import PIL.ImageChops
 from numpy.typing import NDArray
 from PIL.BmpImagePlugin import BmpImageFile
 from PIL.ImageFile import ImageFile
@@ -22,9 +21,8 @@ from PIL.PngImagePlugin import PngImageFile
 from PIL.TiffImagePlugin import TiffImageFile
 
 from segconf.errors import DataError
-from segconf.images.orientation import FIRST_SWAPPED, find_orientation, turn_upright
-from segconf.images.resizing import Box, resize_picture
-from segconf.images.types import ByteArray, Header, Size, check_ceiling, describe_os_error, reason
+from segconf.images.orientation import FIRST_SWAPPED, find_orientation
+from segconf.images.types import Size, describe_os_error, reason
 
 # The content decides, not the suffix. Constructing the decoder directly, instead of with
 # PIL.Image.open, leaves out pillow's fixed limit on the number of pixels without touching its
@@ -43,7 +41,6 @@ _BROKEN = (
     *(AttributeError, MemoryError, struct.error, zlib.error, PIL.Image.DecompressionBombError),
 )
 _COLOUR_MODES = frozenset({"RGB", "RGBA", "RGBX", "P", "PA", "CMYK", "YCbCr", "LAB"})
-_REDUCED_MARGIN = 1.25
 
 # Warning filters and pillow's pixel limit belong to the whole process: whoever borrows them
 # holds this lock and gives them back. Decoding itself runs outside of it, in parallel.
@@ -117,43 +114,6 @@ def _parse(path: Path, stream: BinaryIO) -> Picture:
     return Picture(decoder, orientation)
 
 
-def picture_header(path: Path) -> Header:
-    """Size and channels, without decoding."""
-    with open_picture(path) as picture:
-        return Header(size=picture.size, slices=1, channels=picture.channels)
-
-
-def read_picture(path: Path, *, channels: int, size: Size | None, max_pixels: int) -> ByteArray:
-    """Decode to (C, H, W) uint8, upright; see `segconf.images.reading.read_image` for the rules."""
-    with open_picture(path) as picture:
-        check_ceiling(path, picture.size, 1, max_pixels)
-        target = None if size is None else picture.stored(size)
-        box = None if target is None else _reduce_decoding(picture.decoder, target)
-        decode(picture.decoder)
-        pixels = _with_channels(path, picture.decoder, channels)
-        if target is not None:
-            pixels = resize_picture(pixels, target, box=box)
-        upright = turn_upright(np.asarray(pixels), picture.orientation)  # (H, W) or (H, W, C)
-    return np.ascontiguousarray(np.atleast_3d(upright).transpose(2, 0, 1))  # (C, H, W)
-
-
-def _reduce_decoding(decoder: ImageFile, target: Size) -> Box | None:
-    """Let a JPEG be decoded at 1/2, 1/4 or 1/8 while it stays a quarter larger than the target.
-
-    Returns:
-        The part of the reduced picture that covers the original one exactly (sides that are no
-        multiple of 8 leave a fraction of a pixel over), or None where nothing was reduced.
-    """
-    # Not CMYK: its conversion to RGB is a product, which does not commute with averaging.
-    if not isinstance(decoder, JpegImageFile) or decoder.mode == "CMYK":
-        return None
-    height, width = target
-    reduced = decoder.draft(
-        decoder.mode, (math.ceil(_REDUCED_MARGIN * width), math.ceil(_REDUCED_MARGIN * height))
-    )
-    return reduced[1] if reduced else None
-
-
 def decode(decoder: ImageFile) -> None:
     """Decode the pixels in place; a truncated file raises."""
     if not isinstance(decoder, TiffImageFile) or not _is_past_limit(decoder):
@@ -172,45 +132,6 @@ def _is_past_limit(decoder: ImageFile) -> bool:
     with _PROCESS_STATE:
         limit = PIL.Image.MAX_IMAGE_PIXELS
     return limit is not None and math.prod(decoder.size) > limit
-
-
-def _with_channels(path: Path, decoder: ImageFile, channels: int) -> PIL.Image.Image:
-    """The decoded pixels as 8-bit grey, RGB, or the file's own bands where that many are asked."""
-    if channels not in (1, 3):
-        if len(decoder.getbands()) != channels:
-            raise DataError(
-                f"{path}: {channels} channels were asked for, the file has "
-                f"{len(decoder.getbands())} ({decoder.mode}). Set model.channels to 1 or 3, or "
-                "give files with as many channels."
-            )
-        return decoder
-    picture: PIL.Image.Image = decoder
-    if decoder.mode.startswith("I") or decoder.mode == "F":
-        picture = PIL.Image.fromarray(_grey_bytes(path, decoder))
-    elif decoder.mode == "CMYK":
-        # Adobe stores inks inverted and marks the file; pillow takes the mark for granted.
-        unmarked = isinstance(decoder, JpegImageFile) and "adobe" not in decoder.info
-        picture = (PIL.ImageChops.invert(decoder) if unmarked else decoder).convert("RGB")
-    return picture.convert("L" if channels == 1 else "RGB")
-
-
-def _grey_bytes(path: Path, decoder: ImageFile) -> ByteArray:
-    """Deep grey levels to 0..255 by the range the format declares, never by the image's own."""
-    values = grey_values(decoder)  # (H, W)
-    if values.dtype == np.float32:
-        if not (values.min() >= 0 and values.max() <= 1):
-            raise DataError(
-                f"{path}: floating-point pixels between {values.min():g} and {values.max():g}. "
-                "Only 0..1 has a known meaning: save the picture with 8 or 16 bits."
-            )
-        return np.asarray(np.rint(values * 255), np.uint8)
-    full = full_scale(decoder)
-    if full is None:
-        raise DataError(
-            f"{path}: signed or 32-bit integer pixels have no declared black and white. "
-            "Save the picture with 8 or 16 bits."
-        )
-    return np.asarray((values.astype(np.uint32) * 510 + full) // (2 * full), np.uint8)
 
 
 def grey_values(decoder: ImageFile) -> NDArray[Any]:

@@ -10,10 +10,11 @@ from numpy.typing import NDArray
 
 from segconf.config.schema import ExperimentConfig
 from segconf.data.cache import PixelCache, Pixels, Progress
-from segconf.data.preprocessing import Grid
+from segconf.data.preprocessing import Preprocessing
 from segconf.errors import TrainingError
 from segconf.history.predictions import PredictionHistory
 from segconf.history.storage import committed_epochs
+from segconf.methods.method import method_of
 from segconf.runs.run_cases import training_cases
 from segconf.runs.run_data import RunData
 from segconf.runs.run_folder import RunFolder
@@ -47,7 +48,7 @@ def history_maps(
     """
     run = RunFolder(folder)
     config, run_data = run.config(), run.data()
-    if not config.training.uses_history:
+    if not method_of(config).uses_history:
         method = config.training.method
         raise TrainingError(f"{folder}: the method {method} keeps no history of predictions.")
     ranks = sorted(run.history.glob("rank*"), key=lambda path: int(path.name[4:]))
@@ -83,8 +84,8 @@ def _maps_of(
 
 
 def _own_ids(config: ExperimentConfig, data: RunData, rank: int, world: int) -> list[str]:
-    """Ids in the order of the slots of a rank: it owns every so-manieth image of each role."""
-    roles = ["labeled", *(["unlabeled"] if config.training.uses_unlabeled else [])]
+    """Ids in the order of the slots of a rank: it owns the images rank, rank + world, ... of each role."""
+    roles = ["labeled", *(["unlabeled"] if method_of(config).uses_unlabeled else [])]
     return sorted(id_ for role in roles for id_ in sorted(data.ids[role])[rank::world])
 
 
@@ -92,6 +93,6 @@ def _training_images(
     config: ExperimentConfig, run_data: RunData, data: Path | None, on_prepare: Progress | None
 ) -> dict[str, Pixels]:
     root, cases = training_cases(config, run_data, data)
-    cache = PixelCache(root, Grid.of(config), on_progress=on_prepare)
+    cache = PixelCache(root, Preprocessing.of(config), on_progress=on_prepare)
     pixels = cache.images(cases, label="training")
     return {case.id: image for case, image in zip(cases, pixels, strict=True)}

@@ -1,0 +1,1 @@
+"""Methods, one file each: what it trains, what it needs, how it predicts."""

@@ -1,0 +1,30 @@
+"""Monte Carlo dropout (Gal and Ghahramani 2016) in the decoder."""
+
+from torch import nn
+
+from segconf.checkpoints.weights import Checkpoint
+from segconf.config.schema import ExperimentConfig, ModelConfig
+from segconf.inference.predictors import DropoutPredictor, Predictor
+from segconf.methods.method import Method, register
+from segconf.models.dropout import add_decoder_dropout
+
+
+@register
+class MonteCarloDropout(Method):
+    """Dropout in the decoder, also at inference; the encoder is computed once."""
+
+    name = "mcdropout"
+
+    def build(self, config: ModelConfig, *, pretrained: bool = True) -> nn.Module:
+        """A UNet with spatial dropout after every block of the decoder."""
+        network = super().build(config, pretrained=pretrained)
+        add_decoder_dropout(network, config.dropout)
+        return network
+
+    def passes(self, config: ExperimentConfig) -> int:
+        """Passes of the decoder."""
+        return config.inference.passes
+
+    def predictor(self, checkpoint: Checkpoint) -> Predictor:
+        """One pass of the encoder, several of the decoder."""
+        return DropoutPredictor(checkpoint.model, checkpoint.config.inference.passes)

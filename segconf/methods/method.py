@@ -1,0 +1,163 @@
+"""The interface of a method, and the registry that configuration, command line and tests read."""
+
+from abc import ABC
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from segconf.config.schema import ExperimentConfig, LossConfig, ModelConfig, TrainingConfig
+from segconf.conventions import IGNORE
+from segconf.data.training_set import Batch
+from segconf.history.predictions import PredictionHistory
+from segconf.models.unet import build_unet
+from segconf.processes import ProcessGroup
+from segconf.registry import METHODS, Registry
+
+if TYPE_CHECKING:
+    from segconf.checkpoints.weights import Checkpoint
+    from segconf.inference.predictors import Predictor
+
+
+@dataclass(frozen=True, slots=True)
+class StepOutputs:
+    """What the network says about the images of a step, and what is known about them.
+
+    Attributes:
+        outputs: (B, K', H, W) network outputs for the augmented labeled views.
+        masks: (B, H, W) masks of these views, 255 = ignore.
+        labeled: unaugmented views of the labeled images of this process.
+        unlabeled: unaugmented views of its unlabeled images, if any.
+        labeled_confidence: (L, H, W) confidence of the unaugmented labeled views of all processes;
+            None where the step did not compute them.
+        unlabeled_confidence: (U, H, W) the same for the unlabeled views.
+    """
+
+    outputs: Tensor
+    masks: Tensor
+    labeled: Batch
+    unlabeled: Batch | None
+    labeled_confidence: Tensor | None
+    unlabeled_confidence: Tensor | None
+
+
+@dataclass(frozen=True, slots=True)
+class LossContext:
+    """Settings and surroundings of a loss.
+
+    Attributes:
+        loss: the loss section of the configuration.
+        history: predictions of earlier epochs; None for methods without it.
+        group: the processes that share the batch.
+        generator: draws the ranking pairs.
+        device: where the network computes.
+    """
+
+    loss: LossConfig
+    history: PredictionHistory | None
+    group: ProcessGroup
+    generator: torch.Generator
+    device: torch.device
+
+
+class Method(ABC):
+    """How a network is built, trained and used.
+
+    The base class is plain training: cross-entropy on the labeled images and one deterministic pass
+    per prediction. A method overrides what it does in another way.
+    """
+
+    name: ClassVar[str]
+    """Value of `training.method`."""
+    uses_history: ClassVar[bool] = False
+    """Whether predictions of unaugmented views are recorded, and confidence is ranked by them."""
+    uses_unlabeled: ClassVar[bool] = False
+    """Whether unlabeled images take part in the training."""
+    default_snapshots: ClassVar[int] = 0
+    """Weights kept along the training where the configuration does not say how many."""
+    terms: ClassVar[tuple[str, ...]] = ("segmentation",)
+    """Names of the loss terms, in the order in which they are added and shown."""
+
+    @classmethod
+    def summary(cls) -> str:
+        """One sentence about the method, for tables and help."""
+        return (cls.__doc__ or "").partition("\n")[0].rstrip(".")
+
+    def check(self, config: ExperimentConfig) -> None:
+        """Refuse a configuration that the method cannot work with.
+
+        Raises:
+            ConfigError: naming the setting and the way out.
+        """
+
+    def build(self, config: ModelConfig, *, pretrained: bool = True) -> nn.Module:
+        """The network: images (B, C, H, W) to outputs (B, K', H, W), the K logits first.
+
+        Args:
+            config: the model section.
+            pretrained: False when trained weights follow, so that no encoder weights are needed.
+        """
+        return build_unet(config, pretrained=pretrained)
+
+    def weights(self, loss: LossConfig) -> Mapping[str, float]:  # noqa: ARG002 - for others
+        """Weight of each loss term."""
+        return {"segmentation": 1.0}
+
+    def loss(self, step: StepOutputs, context: LossContext) -> dict[str, Tensor]:
+        """The loss terms of a step before weighting, each a scalar.
+
+        Every process returns the terms of the whole batch, and the sum of the processes' gradients
+        is that of one process with the whole batch.
+        """
+        total = self.supervised_sum(step.outputs, step.masks, context.loss)
+        count = context.group.total((step.masks != IGNORE).sum()).clamp(min=1)
+        local = total / count
+        # The value is that of the whole batch; the gradient stays that of the own pixels.
+        return {"segmentation": local + (context.group.total(local.detach()) - local.detach())}
+
+    def supervised_sum(self, outputs: Tensor, masks: Tensor, loss: LossConfig) -> Tensor:  # noqa: ARG002
+        """Sum of the supervised loss over the pixels that are not ignored."""
+        return cross_entropy(outputs, masks, ignore_index=IGNORE, reduction="sum")
+
+    def member_configs(self, config: ExperimentConfig) -> tuple[ExperimentConfig, ...]:  # noqa: ARG002
+        """Configurations of the networks that make up one run; none where it is one network."""
+        return ()
+
+    def passes(self, config: ExperimentConfig) -> int:  # noqa: ARG002 - for others
+        """Passes of the network, or of its decoder, per predicted image."""
+        return 1
+
+    def predictor(self, checkpoint: "Checkpoint") -> "Predictor":
+        """How a trained network of this method predicts."""
+        from segconf.inference.predictors import SinglePass
+
+        return SinglePass(checkpoint.model)
+
+    def weight_files(self, file: Path, config: ExperimentConfig) -> tuple[Path, ...]:  # noqa: ARG002 - for others
+        """Weights files beside the one of the run that a prediction uses."""
+        return ()
+
+    def snapshot_epochs(self, training: TrainingConfig) -> tuple[int, ...]:
+        """Numbers of finished epochs after which a snapshot is taken, the last epoch included.
+
+        With n snapshots in E epochs after the start these are ``start + ceil(k E / n)``,
+        k = 1 .. n.
+        """
+        room = training.epochs - training.snapshot_start
+        count = training.snapshots
+        if count is None:
+            count = min(self.default_snapshots, room)
+        return tuple(training.snapshot_start - (-k * room // count) for k in range(1, count + 1))
+
+
+methods: Registry[Method] = METHODS
+register = methods.register
+
+
+def method_of(config: ExperimentConfig) -> Method:
+    """The method that a configuration names."""
+    return methods.get(config.training.method)

@@ -1,0 +1,77 @@
+"""After the last epoch: the out-of-distribution detector and the calibration of a run."""
+
+from functools import partial
+
+import torch
+
+from segconf.calibration.calibrate import calibrate as calibrate_run
+from segconf.checkpoints.weights import load_checkpoint, weights_hash
+from segconf.config.schema import ExperimentConfig
+from segconf.data.splits import Split
+from segconf.errors import CheckpointError, TrainingError
+from segconf.ood.detector import OODDetector, load_detector, save_detector
+from segconf.ood.features import FeatureExtractor, describe_cases, described_cases
+from segconf.processes import ProcessGroup
+from segconf.runs.run_folder import RunFolder
+from segconf.training.epoch import TrainingListener
+
+
+def finish_run(
+    config: ExperimentConfig,
+    run: RunFolder,
+    split: Split,
+    group: ProcessGroup,
+    listener: TrainingListener,
+    *,
+    calibrate: bool,
+) -> None:
+    """Fit what belongs to the best weights, unless it is there for these weights already."""
+    if not group.agree(run.best_file.is_file()):
+        return  # no epoch has finished
+    sha256 = group.agree(weights_hash(run.path))
+    if config.training.ood_detector and not group.agree(_has_detector(run, sha256)):
+        _fit_detector(config, run, split, group, listener, sha256)
+    if calibrate:
+        device = config.training.device
+        # Only the first process reads and writes: a validation set is small.
+        group.on_first(
+            lambda: calibrate_run(run.path, device=device, on_progress=listener.on_prepare)
+        )
+
+
+def _has_detector(run: RunFolder, sha256: str) -> bool:
+    try:
+        return load_detector(run.path, sha256) is not None
+    except CheckpointError:
+        return False  # that of earlier weights
+
+
+def _fit_detector(
+    config: ExperimentConfig,
+    run: RunFolder,
+    split: Split,
+    group: ProcessGroup,
+    listener: TrainingListener,
+    sha256: str,
+) -> None:
+    """Describe training and validation images with the best weights, and keep the statistics."""
+    device = torch.device("cpu") if group.world > 1 else None
+    network = load_checkpoint(run.path, device=device).model
+    extractor = FeatureExtractor.of(network, config)
+    if extractor is None:
+        return
+    parts = [
+        describe_cases(extractor, cases, group, partial(listener.on_prepare, label))
+        for label, cases in described_cases(split).items()
+    ]
+    if not group.is_first or any(part is None for part in parts):
+        return
+    training, validation = (part for part in parts if part is not None)
+    detector = OODDetector.fit(training, validation, extractor.grid)
+    try:
+        save_detector(run.detector_file, detector, sha256)
+    except OSError as error:
+        raise TrainingError(
+            f"{run.detector_file}: cannot be written ({error.strerror or error}). Free some space "
+            f"and continue with: segconf train --resume {run.path}"
+        ) from error
