@@ -19,7 +19,7 @@ def demo(
 
     Example: segconf demo --out demo
     """
-    from segconf.demo import run_demo
+    from segconf.demo_tour import run_demo
     from segconf_cli.live import live_view
 
     started = time.monotonic()

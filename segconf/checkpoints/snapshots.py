@@ -5,7 +5,7 @@ from typing import Literal
 
 from torch import Tensor, nn
 
-from segconf.checkpoints.weights import read_tensors, write_tensors
+from segconf.checkpoints.tensors import read_tensors, write_tensors
 from segconf.errors import CheckpointError
 
 FOLDER = "snapshots"

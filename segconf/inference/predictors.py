@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from segconf.checkpoints.snapshots import load_into
-from segconf.losses.aleatoric import mean_and_log_variance, noisy_logits, spread_noise
+from segconf.losses.noisy_logits import mean_and_log_variance, noisy_logits, spread_noise
 from segconf.models.dropout import thinned
 from segconf.models.unet import decode, encode
 

@@ -4,7 +4,7 @@ import logging
 from pathlib import Path
 
 from segconf.checkpoints.snapshots import kept_snapshots
-from segconf.checkpoints.weights import Checkpoint
+from segconf.checkpoints.tensors import Checkpoint
 from segconf.config.schema import ExperimentConfig
 from segconf.errors import CheckpointError, ConfigError
 from segconf.inference.predictors import Predictor, WeightsPredictor

@@ -3,10 +3,10 @@
 import torch
 from torch import Tensor, nn
 
-from segconf.checkpoints.weights import Checkpoint
+from segconf.checkpoints.tensors import Checkpoint
 from segconf.config.schema import LossConfig, ModelConfig
 from segconf.inference.predictors import DropoutPredictor, NoisyLogits, Predictor
-from segconf.losses.aleatoric import mean_and_log_variance, sampled_cross_entropy
+from segconf.losses.noisy_logits import mean_and_log_variance, sampled_cross_entropy
 from segconf.methods.mcdropout import MonteCarloDropout
 from segconf.methods.method import register
 

@@ -2,7 +2,7 @@
 
 from torch import nn
 
-from segconf.checkpoints.weights import Checkpoint
+from segconf.checkpoints.tensors import Checkpoint
 from segconf.config.schema import ExperimentConfig, ModelConfig
 from segconf.inference.predictors import DropoutPredictor, Predictor
 from segconf.methods.method import Method, register

@@ -4,23 +4,21 @@ from abc import ABC
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from segconf.checkpoints.tensors import Checkpoint
 from segconf.config.schema import ExperimentConfig, LossConfig, ModelConfig, TrainingConfig
 from segconf.conventions import IGNORE
 from segconf.data.training_set import Batch
 from segconf.history.predictions import PredictionHistory
+from segconf.inference.predictors import Predictor, SinglePass
 from segconf.models.unet import build_unet
 from segconf.processes import ProcessGroup
 from segconf.registry import METHODS, Registry
-
-if TYPE_CHECKING:
-    from segconf.checkpoints.weights import Checkpoint
-    from segconf.inference.predictors import Predictor
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,10 +129,8 @@ class Method(ABC):
         """Passes of the network, or of its decoder, per predicted image."""
         return 1
 
-    def predictor(self, checkpoint: "Checkpoint") -> "Predictor":
+    def predictor(self, checkpoint: Checkpoint) -> Predictor:
         """How a trained network of this method predicts."""
-        from segconf.inference.predictors import SinglePass
-
         return SinglePass(checkpoint.model)
 
     def weight_files(self, file: Path, config: ExperimentConfig) -> tuple[Path, ...]:  # noqa: ARG002 - for others

@@ -8,6 +8,7 @@ kernel of 4 x 4: the same sum with four products instead of nine, without the do
 map. benchmarks/decoder.py measures it.
 """
 
+import logging
 from typing import cast
 
 import torch
@@ -20,6 +21,10 @@ SPREAD = torch.tensor([[0, 0, 1], [0, 1, 1], [1, 1, 0], [1, 0, 0]], dtype=torch.
 
 DEEPEST = 1
 """Blocks left as they are: with few pixels and many channels, larger kernels cost more."""
+PROBE_SIDE = 64
+TOLERANCE = 1e-4
+
+logger = logging.getLogger(__name__)
 
 
 class FoldedBlock(nn.Module):
@@ -64,11 +69,51 @@ class FoldedBlock(nn.Module):
         return conv_transpose2d(features, kernel.transpose(0, 1), stride=2, padding=1)
 
 
-def fold_upsampling(network: nn.Module) -> None:
-    """Let the decoder of a UNet convolve its upsampled maps without writing them."""
-    blocks = decoder_blocks(network.get_submodule("decoder"))
-    for number in range(DEEPEST, len(blocks)):
-        blocks[number] = FoldedBlock(blocks[number])
+def fold_upsampling(network: nn.Module, channels: int) -> bool:
+    """Let the decoder of a UNet convolve its upsampled maps without writing them.
+
+    The folded network is compared with the original on a small random input. Where they differ,
+    or where the decoder is not built as expected, the original blocks stay and the log says so.
+
+    Args:
+        network: a UNet of segmentation-models-pytorch.
+        channels: of its input.
+
+    Returns:
+        Whether the decoder is folded.
+    """
+    expected = _probe(network, channels)
+    originals: list[nn.Module] = []
+    try:
+        blocks = decoder_blocks(network.get_submodule("decoder"))
+        originals = list(blocks)
+        for number in range(DEEPEST, len(blocks)):
+            blocks[number] = FoldedBlock(blocks[number])
+        gap = float((_probe(network, channels) - expected).abs().max())
+    except (AttributeError, TypeError, RuntimeError, ValueError) as error:
+        problem = str(error) or type(error).__name__
+    else:
+        if gap <= TOLERANCE * max(1.0, float(expected.abs().max())):
+            return True
+        problem = f"outputs differ by {gap:g}"
+    logger.warning("the decoder is used as it is, which is slower: %s", problem)
+    for number, block in enumerate(originals):
+        decoder_blocks(network.get_submodule("decoder"))[number] = block
+    return False
+
+
+@torch.no_grad()
+def _probe(network: nn.Module, channels: int) -> Tensor:
+    """Outputs for a small random input, in evaluation mode; nothing else is touched."""
+    generator = torch.Generator().manual_seed(0)
+    images = torch.randn(1, channels, PROBE_SIDE, PROBE_SIDE, generator=generator)
+    was_training = network.training
+    network.eval()
+    try:
+        outputs: Tensor = network(images)
+    finally:
+        network.train(was_training)
+    return outputs
 
 
 def decoder_blocks(decoder: nn.Module) -> nn.ModuleList:

@@ -67,7 +67,7 @@ def _unet(config: ModelConfig, encoder_weights: str | None) -> nn.Module:
             f"model.encoder = {config.encoder}: cannot be the encoder of a UNet ({error}). "
             "For example: resnet34."
         ) from error
-    fold_upsampling(model)
+    fold_upsampling(model, config.channels)
     return model
 
 

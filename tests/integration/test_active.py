@@ -12,7 +12,7 @@ from torch import nn
 from segconf.active.simulation import Simulation, simulate
 from segconf.active.simulation_results import Point, means
 from segconf.errors import ConfigError, DataError
-from segconf.synthetic.dataset import DemoParameters, write_demo_dataset
+from segconf.synthetic.generation import DemoParameters, write_demo_dataset
 from segconf.training.epoch import TrainingListener
 from tests.conftest import write_folder
 from tests.training_runs import settings, train_tiny, use_network

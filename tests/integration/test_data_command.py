@@ -105,7 +105,7 @@ def test_only_isic_can_be_downloaded(tmp_path):
 
 
 def test_demo_data_is_made_once(tmp_path, monkeypatch):
-    from segconf.synthetic.dataset import DemoParameters
+    from segconf.synthetic.generation import DemoParameters
 
     small = DemoParameters(training=4, validation=2, test=2, size=(32, 48))
     monkeypatch.setattr("segconf.data.datasets.demo.DemoParameters", lambda: small)

@@ -1,8 +1,8 @@
 """`segconf demo` at a tiny size: every step, and again without repeating any."""
 
 from segconf.config.loading import load_config
-from segconf.demo import demo_config, run_demo
-from segconf.synthetic.dataset import DemoParameters
+from segconf.demo_tour import demo_config, run_demo
+from segconf.synthetic.generation import DemoParameters
 from segconf.training.epoch import TrainingListener
 
 SMALL = DemoParameters(training=10, validation=3, test=4, size=(48, 64))

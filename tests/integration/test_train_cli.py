@@ -9,7 +9,7 @@ from PIL import Image
 
 import segconf.training.train as trainer
 from segconf.plots.training_curves import training_curves
-from segconf.synthetic import dataset as demo
+from segconf.synthetic import generation as demo
 from tests.training_runs import Interrupter, TinyNetwork, use_network
 
 SMALL = [

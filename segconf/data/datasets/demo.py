@@ -6,7 +6,7 @@ from segconf.data.cases import CaseSet
 from segconf.data.datasets.dataset import Dataset, HoldOut, OnCount, register
 from segconf.data.datasets.isic import find_archives
 from segconf.errors import DataError
-from segconf.synthetic.dataset import DemoParameters, write_demo_dataset
+from segconf.synthetic.generation import DemoParameters, write_demo_dataset
 
 
 @register

@@ -114,7 +114,7 @@ def test_the_protocol_of_the_paper():
 @pytest.mark.parametrize(
     ("text", "named"),
     [
-        ("methods: {magic: {}}", "methods: magic is not one of softmax, crl"),
+        ("methods: {magic: {}}", "methods: magic is not one of aes, aleatoric"),
         ("methods: {softmax: {epochs: 3}}", "methods.softmax.epochs"),
         ("methods: {softmax: {labels: {many: {}}}}", "methods.softmax.labels.many"),
         ("speed: 3", "speed"),

@@ -9,8 +9,8 @@ import pytest
 from PIL import Image
 
 from segconf.errors import DataError
-from segconf.synthetic import dataset as archive
-from segconf.synthetic.dataset import (
+from segconf.synthetic import generation as archive
+from segconf.synthetic.generation import (
     GENERATOR_VERSION,
     DemoParameters,
     contact_sheet,

@@ -21,7 +21,7 @@ from segconf.inference.sources import find_images
 from segconf.metrics.overlap import dice
 from segconf.plots.examples import Example, example_figure
 from segconf.plots.training_curves import training_curves
-from segconf.synthetic.dataset import DemoParameters, write_demo_dataset
+from segconf.synthetic.generation import DemoParameters, write_demo_dataset
 from segconf.training.epoch import TrainingListener
 from segconf.training.train import train
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from segconf.losses.aleatoric import mean_and_log_variance, sampled_cross_entropy, spread_noise
+from segconf.losses.noisy_logits import mean_and_log_variance, sampled_cross_entropy, spread_noise
 from tests.references import aleatoric as reference
 
 BATCH, CLASSES, SIZE, DRAWS = 2, 3, (3, 4), 5
