@@ -17,6 +17,7 @@ from segconf.files import replacing
 
 POLL_SECONDS = 0.3
 GRACE_SECONDS = 30.0
+PLAIN = "--no-calibrate"  # methods are compared as trained; temperature is a step of its own
 
 State = Literal["waiting", "training", "evaluating", "calibrating", "finished", "failed"]
 STATES: dict[Step, State] = {
@@ -202,13 +203,13 @@ class _Job:
         device = ["--device", self.run.config.training.device]
         match step:
             case "training" if self.run.has_begun:
-                return ["train", "--resume", folder, *device, *data]
+                return ["train", "--resume", folder, PLAIN, *device, *data]
             case "training":
                 config = self.request.out / "configs" / f"{self.run.name}.yaml"
                 with replacing(config) as temporary:
                     save_config(self.run.config, temporary)
                 settings = ["--config", str(config), "--out", folder]
-                return ["train", self.request.dataset, *settings, *data]
+                return ["train", self.request.dataset, PLAIN, *settings, *data]
             case "calibrating":
                 return ["calibrate", folder, *device, *data]
             case "evaluating":
