@@ -9,12 +9,13 @@ import typer
 
 from segconf_cli.data import prepare
 from segconf_cli.display import messages, results
-from segconf_cli.options import ConfigFile, DataFolder, DatasetName, Settings
+from segconf_cli.options import ConfigFile, DataFolder, DatasetName, Settings, Strategy
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from segconf.active.simulation_results import Point
+    from segconf.active.strategies import Strategy as StrategyName
 
 
 def active(
@@ -65,7 +66,6 @@ def active(
     Example: segconf active isic --rounds 4 --budget 50 --strategies confidence,random --seeds 2
     """
     from segconf.active.simulation import Simulation, simulate
-    from segconf.active.strategies import as_strategy
     from segconf.config.loading import load_config
     from segconf_cli.live import live_view
 
@@ -74,7 +74,7 @@ def active(
         dataset=dataset,
         data=data,
         config=load_config(config, overrides=settings or []),
-        strategies=tuple(as_strategy(name, option="--strategies") for name in names),
+        strategies=tuple(_strategy(name) for name in names),
         rounds=rounds,
         budget=budget,
         start=budget if start is None else start,
@@ -95,6 +95,14 @@ def active(
         messages().print("the same command goes on from here", highlight=False)
         raise
     _show(points, out)
+
+
+def _strategy(name: str) -> StrategyName:
+    from segconf.errors import ConfigError
+
+    if name not in list(Strategy):
+        raise ConfigError(f"strategies = {name}: expected some of {', '.join(Strategy)}.")
+    return Strategy(name).value
 
 
 def _line(point: Point) -> str:

@@ -1,4 +1,4 @@
-"""From defaults, a file, `--set` and flags to one checked configuration; every mistake at once."""
+"""From defaults, a file and overrides to one checked configuration; every mistake at once."""
 
 import difflib
 import re
@@ -81,15 +81,15 @@ def load_config(
     for override in overrides:
         key, separator, text = override.partition("=")
         if not separator:
-            mistakes.append(f"--set {override}: expected section.key=value")
+            mistakes.append(f"set {override}: expected section.key=value")
             continue
         try:
             value = yaml.load(text, Loader=_Loader)  # noqa: S506 - derives from SafeLoader
         except yaml.YAMLError as error:
-            mistakes.append(f"--set {override}: {_one_line(error)}")
+            mistakes.append(f"set {override}: {_one_line(error)}")
             continue
         _assign(values, key.strip(), value)
-        sources[key.strip()] = "--set"
+        sources[key.strip()] = "set"
     for key, value in (flags or {}).items():
         if value is not None:
             _assign(values, key, value)
