@@ -1,4 +1,4 @@
-"""Where a run or a prediction computes."""
+"""Devices, threads and processors."""
 
 import os
 import threading

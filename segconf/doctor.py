@@ -1,4 +1,4 @@
-"""What this machine offers: versions, devices, space, encoder weights, data and runs."""
+"""Check of the machine: versions, devices, disk space, encoder weights, data and runs."""
 
 import importlib.metadata
 import os

@@ -1,4 +1,4 @@
-"""`segconf active`: what each way to choose images would have brought."""
+"""`segconf active`: simulate active learning on a labeled data set."""
 
 from __future__ import annotations
 
@@ -37,7 +37,10 @@ def active(
         ),
     ] = "confidence,random",
     seeds: Annotated[
-        int, typer.Option(help="How many times all is repeated.", rich_help_panel="Protocol")
+        int,
+        typer.Option(
+            help="Number of repetitions, with seeds 0, 1, ...", rich_help_panel="Protocol"
+        ),
     ] = 1,
     start: Annotated[
         int | None,
@@ -58,10 +61,10 @@ def active(
         ),
     ] = Path("active"),
 ) -> None:
-    """Simulate annotation: start small, train, query, reveal the masks, repeat.
+    """Simulate active learning: train, query, reveal the masks, repeat.
 
-    All strategies of a seed share the start. Finished rounds are kept: the same command goes on
-    after an interruption, and more rounds, strategies or seeds can be added.
+    All strategies of a seed share the first training. Finished rounds are kept: the same command
+    continues after an interruption, and more rounds, strategies or seeds can be added.
 
     Example: segconf active isic --rounds 4 --budget 50 --strategies confidence,random --seeds 2
     """
@@ -92,7 +95,7 @@ def active(
                 plan, out, listener=listener, on_progress=listener.on_prepare, on_point=report
             )
     except KeyboardInterrupt:
-        messages().print("the same command goes on from here", highlight=False)
+        messages().print("the same command continues from here", highlight=False)
         raise
     _show(points, out)
 

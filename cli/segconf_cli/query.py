@@ -57,7 +57,7 @@ def query(
     ] = 0,
     device: Device = "auto",
 ) -> None:
-    """Rank the images without a label: which should be annotated next?
+    """Rank unlabeled images by how much they should be annotated next.
 
     Example: segconf query runs/isic-consistency-250-seed0 --budget 50
     """

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 from segconf.config.schema import ExperimentConfig
 from segconf.errors import ConfigError
 
-RIVALS = ("data.labeled", "data.labeled_list", "data.labels_from_query")
+EXCLUSIVE = ("data.labeled", "data.labeled_list", "data.labels_from_query")
 """Ways to say the same thing: the later source wins."""
 RENAMED = {
     "data.validation_share": "data.validation_fraction",
@@ -131,8 +131,8 @@ def read_yaml(path: Path) -> dict[str, Any]:
 
 
 def _assign(values: dict[str, Any], key: str, value: object) -> None:
-    if key in RIVALS and value is not None:
-        for rival in RIVALS:
+    if key in EXCLUSIVE and value is not None:
+        for rival in EXCLUSIVE:
             _assign(values, rival, None)
     *sections, name = key.split(".")
     for section in sections:
