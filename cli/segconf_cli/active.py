@@ -38,9 +38,7 @@ def active(
     ] = "confidence,random",
     seeds: Annotated[
         int,
-        typer.Option(
-            help="Number of repetitions, with seeds 0, 1, ...", rich_help_panel="Protocol"
-        ),
+        typer.Option(help="Number of repetitions.", rich_help_panel="Protocol"),
     ] = 1,
     start: Annotated[
         int | None,

@@ -51,7 +51,7 @@ class Dataset(ABC):
         """Whether a folder has the layout of this data set."""
         return False
 
-    def prepare(self, root: Path, on_progress: OnCount | None = None) -> None:
+    def prepare(self, root: Path, on_progress: OnCount | None = None) -> None:  # noqa: B027
         """Make what is not there yet; most data sets are made by others."""
 
     def folder(self, data: Path | None) -> Path:
