@@ -1,4 +1,4 @@
-"""The whole journey on synthetic images: data, two trainings, evaluation, prediction, review."""
+"""Every step on synthetic images: data, two trainings, evaluation, prediction, review."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Where a run or a prediction computes."""
+"""Devices, threads and processors."""
 
 import os
 import threading
@@ -27,8 +27,8 @@ def resolve_device(name: str, precision: str = "float32") -> torch.device:
         ) from error
     if device.type == "cuda" and not has_cuda:
         raise ConfigError(
-            f"device {name}: no CUDA device is visible to PyTorch. Use the device cpu, or check the "
-            "driver with `nvidia-smi`."
+            f"device {name}: no CUDA device is visible to PyTorch. Use the device cpu, or check "
+            "the driver with `nvidia-smi`."
         )
     if device.type == "mps" and not has_mps:
         raise ConfigError("device mps: not available here. Use the device cpu.")

@@ -1,4 +1,4 @@
-"""What this machine offers: versions, devices, space, encoder weights, data and runs."""
+"""Check of the machine: versions, devices, disk space, encoder weights, data and runs."""
 
 import importlib.metadata
 import os
@@ -75,7 +75,7 @@ def _device() -> Finding:
     return Finding(
         "device",
         f"cpu with {os.cpu_count()} cores, no graphics processor that PyTorch can use",
-        "prediction is fine; train with --config configs/isic2017_cpu.yaml",
+        "prediction is fine; for training, configs/isic2017_cpu.yaml fits",
     )
 
 
@@ -90,7 +90,7 @@ def _memory() -> Finding:
 
 def _disk(folder: Path) -> Finding:
     free = shutil.disk_usage(folder).free
-    advice = "runs of the paper's size need some gigabytes: choose another folder with --out"
+    advice = "runs of the paper's size need some gigabytes: choose another folder"
     return Finding(
         "disk", f"{free / 1e9:.1f} GB free in this folder", advice if free < ENOUGH_DISK else ""
     )
@@ -103,7 +103,7 @@ def _weights() -> Finding:
             "encoder weights",
             "SEGCONF_WEIGHTS is not set: `imagenet` is fetched from the model hub",
             "offline, set SEGCONF_WEIGHTS to a folder of .pth or .safetensors files, or train with "
-            "--set model.encoder_weights=none",
+            "model.encoder_weights=none",
         )
     path = Path(folder)
     files = sorted(file.name for file in path.glob("*") if file.suffix in WEIGHTS)

@@ -1,4 +1,4 @@
-"""One process or several: who owns which image, and what is exchanged between them."""
+"""Process groups: which process owns which image, and collective operations."""
 
 import os
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""`segconf active`: what each way to choose images would have brought."""
+"""`segconf active`: simulate active learning on a labeled data set."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ import typer
 
 from segconf_cli.data import prepare
 from segconf_cli.display import messages, results
-from segconf_cli.options import ConfigFile, DataFolder, DatasetName, Settings
+from segconf_cli.options import ConfigFile, DataFolder, DatasetName, Settings, Strategy
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from segconf.active.simulation_results import Point
+    from segconf.active.strategies import Strategy as StrategyName
 
 
 def active(
@@ -36,7 +37,8 @@ def active(
         ),
     ] = "confidence,random",
     seeds: Annotated[
-        int, typer.Option(help="How many times all is repeated.", rich_help_panel="Protocol")
+        int,
+        typer.Option(help="Number of repetitions.", rich_help_panel="Protocol"),
     ] = 1,
     start: Annotated[
         int | None,
@@ -57,15 +59,14 @@ def active(
         ),
     ] = Path("active"),
 ) -> None:
-    """Simulate annotation: start small, train, query, reveal the masks, repeat.
+    """Simulate active learning: train, query, reveal the masks, repeat.
 
-    All strategies of a seed share the start. Finished rounds are kept: the same command goes on
-    after an interruption, and more rounds, strategies or seeds can be added.
+    All strategies of a seed share the first training. Finished rounds are kept: the same command
+    continues after an interruption, and more rounds, strategies or seeds can be added.
 
     Example: segconf active isic --rounds 4 --budget 50 --strategies confidence,random --seeds 2
     """
     from segconf.active.simulation import Simulation, simulate
-    from segconf.active.strategies import as_strategy
     from segconf.config.loading import load_config
     from segconf_cli.live import live_view
 
@@ -74,7 +75,7 @@ def active(
         dataset=dataset,
         data=data,
         config=load_config(config, overrides=settings or []),
-        strategies=tuple(as_strategy(name, option="--strategies") for name in names),
+        strategies=tuple(_strategy(name) for name in names),
         rounds=rounds,
         budget=budget,
         start=budget if start is None else start,
@@ -92,9 +93,17 @@ def active(
                 plan, out, listener=listener, on_progress=listener.on_prepare, on_point=report
             )
     except KeyboardInterrupt:
-        messages().print("the same command goes on from here", highlight=False)
+        messages().print("the same command continues from here", highlight=False)
         raise
     _show(points, out)
+
+
+def _strategy(name: str) -> StrategyName:
+    from segconf.errors import ConfigError
+
+    if name not in list(Strategy):
+        raise ConfigError(f"strategies = {name}: expected some of {', '.join(Strategy)}.")
+    return Strategy(name).value
 
 
 def _line(point: Point) -> str:

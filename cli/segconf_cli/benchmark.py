@@ -77,9 +77,9 @@ def benchmark(
     ] = False,
     settings: Settings = None,
 ) -> None:
-    """Train and evaluate all methods, and compare what they reach and what they cost.
+    """Train and evaluate all methods under one protocol, and compare quality and cost.
 
-    What is finished is kept, and what was interrupted goes on when the command is given again.
+    Finished runs are kept; the same command continues after an interruption.
     A protocol file holds settings by method (methods.NAME.settings) and by number of labels
     (methods.NAME.labels.N).
 
@@ -128,7 +128,7 @@ def _carry_out(
             return carry_out(runs, request, Launcher(launch, min(jobs, len(runs))), view.show)
     except KeyboardInterrupt:
         messages().print("All runs have stopped and keep their checkpoints.")
-        messages().print("Go on by giving the same command again.")
+        messages().print("Continue with the same command.")
         raise
 
 
@@ -173,5 +173,5 @@ def _show(table: BenchmarkTable, folder: Path, *, paper: bool) -> None:
 def _show_failures(failed: Sequence[Status], runs: int) -> None:
     lines = [f"{len(failed)} of {runs} runs failed:"]
     lines += [f"  {status.name}: {status.reason}" for status in failed]
-    lines += ["The tables lack them. Mend the cause and give the same command again."]
+    lines += ["The tables lack them. Fix the cause and run the same command again."]
     messages().print("\n".join(lines), style="red", highlight=False, markup=False)

@@ -91,8 +91,8 @@ def show_calibration(run: Path, found: CalibrationResult) -> None:
         low, high = fitted.coverage_interval
         risk = "no pixel" if fitted.risk is None else f"{fitted.risk:.2%} of them wrong"
         say(
-            f"Risk threshold {fitted.confidence:.4f}: {fitted.coverage:.1%} of the pixels lie above "
-            f"it (95% interval {low:.1%} to {high:.1%}), {risk}.",
+            f"Risk threshold {fitted.confidence:.4f}: {fitted.coverage:.1%} of the pixels lie "
+            f"above it (95% interval {low:.1%} to {high:.1%}), {risk}.",
             highlight=False,
         )
         if fitted.coverage < LITTLE_COVERAGE:

@@ -1,4 +1,4 @@
-"""`segconf data`: get a data set, look at it, check it."""
+"""`segconf data`: download, describe and verify a data set."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def data(
     ] = False,
     classes: Annotated[int, typer.Option(min=2, max=255, help="Classes in the masks.")] = 2,
 ) -> None:
-    """Get a data set, show what it holds and check it.
+    """Download a data set, describe it, and verify its files.
 
     Example: segconf data isic --data isic2017 --verify
     """

@@ -1,4 +1,4 @@
-"""`segconf demo`: the whole journey on synthetic images."""
+"""`segconf demo`: every step on synthetic images."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`segconf doctor`: what this machine offers, and what to do about what is missing."""
+"""`segconf doctor`: check this machine, and say how to fix what is missing."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ from segconf_cli.display import results
 
 
 def doctor() -> None:
-    """Look at versions, devices, space, encoder weights and data, with what to do about each.
+    """Check versions, devices, disk space, encoder weights and data.
 
     Example: segconf doctor
     """

@@ -1,15 +1,21 @@
 """`segconf export`: pictures for slides and conferences, from a prediction folder."""
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from segconf_cli.display import counting, results
-from segconf_cli.options import MapsPath
-from segconf_cli.predict import as_style
+from segconf_cli.options import MapsPath, Style
 
-FORMATS = ("png", "jpg", "pdf")
+
+class Format(StrEnum):
+    """Files of an export."""
+
+    PNG = "png"
+    JPG = "jpg"
+    PDF = "pdf"
 
 
 def export(
@@ -19,10 +25,9 @@ def export(
         Path | None, typer.Option(help="Where the images are now.", show_default="as predicted")
     ] = None,
     style: Annotated[
-        str | None,
-        typer.Option(help="contour, heatmap or side-by-side.", show_default="as predicted"),
+        Style | None, typer.Option(help="How overlays look.", show_default="as predicted")
     ] = None,
-    format: Annotated[str, typer.Option(help="png, jpg, or pdf with a page per case.")] = "png",  # noqa: A002
+    format: Annotated[Format, typer.Option(help="pdf has a page per case.")] = Format.PNG,  # noqa: A002
     case: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="A case; all when not given.")
     ] = None,
@@ -38,17 +43,13 @@ def export(
 
     Example: segconf export maps/ --out slides/ --style side-by-side --format jpg
     """
-    from segconf.errors import ConfigError
     from segconf.overlays.overlay import MAX_SIDE
     from segconf.review.export import ExportOptions
     from segconf.review.export import export as run
 
-    chosen = next((known for known in FORMATS if known == format), None)
-    if chosen is None:
-        raise ConfigError(f"--format {format}: unknown. Choose one of {', '.join(FORMATS)}.")
     options = ExportOptions(
-        style=as_style(style) if style else None,
-        format=chosen,  # type: ignore[arg-type]
+        style=style.value if style else None,
+        format=format.value,
         threshold=threshold,
         max_side=max_side or MAX_SIDE,
         images=images,

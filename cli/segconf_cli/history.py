@@ -1,4 +1,4 @@
-"""`segconf history`: what a training said about its own images, as pictures and arrays."""
+"""`segconf history`: consistency and correctness of training pixels, as pictures and arrays."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 """The `segconf` command and its exit codes."""
 
+import re
 import sys
 from typing import Annotated
 
@@ -28,7 +29,7 @@ from segconf_cli.triage import triage
 
 app = typer.Typer(
     name="segconf",
-    help="Medical image segmentation whose confidence map can be trusted.",
+    help="Medical image segmentation with a calibrated confidence map.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -50,7 +51,7 @@ def root(
         ),
     ] = False,
 ) -> None:
-    """Medical image segmentation whose confidence map can be trusted.
+    """Medical image segmentation with a calibrated confidence map.
 
     Research use only: not a medical device.
     """
@@ -68,12 +69,31 @@ for panel, commands in COMMANDS.items():
         app.command(rich_help_panel=panel)(command)
 
 
+def with_flags(message: str) -> str:
+    """The library's message in the words of the command line: `budget = 0:` is `--budget 0:`."""
+    names = {
+        option.removeprefix("--"): option
+        for command in typer.main.get_command(app).commands.values()  # type: ignore[attr-defined]
+        for parameter in command.params
+        for option in parameter.opts
+        if option.startswith("--")
+    }
+
+    def flag(match: re.Match[str]) -> str:
+        option = names.get(match["name"].replace("_", "-"))
+        return match[0] if option is None else f"{option} {match['value']}:"
+
+    return re.sub(r"^(?P<name>[a-z_]+)(?: =)? (?P<value>[^:\n]+):", flag, message, flags=re.M)
+
+
 def main() -> None:
-    """Run the command; what a user can mend is one message and exit code 2, not a traceback."""
+    """Run the command; what a user can fix is one message and exit code 2, not a traceback."""
     try:
         app()
     except SegconfError as error:
-        messages().print(f"error: {error}", style="red", markup=False, highlight=False)
+        messages().print(
+            f"error: {with_flags(str(error))}", style="red", markup=False, highlight=False
+        )
         sys.exit(2)
     except KeyboardInterrupt:
         messages().print("interrupted", style="yellow")

@@ -19,6 +19,26 @@ class Split(StrEnum):
     VAL = "val"
 
 
+class Style(StrEnum):
+    """How an overlay looks."""
+
+    CONTOUR = "contour"
+    HEATMAP = "heatmap"
+    SIDE_BY_SIDE = "side-by-side"
+
+
+class Strategy(StrEnum):
+    """What images are ranked by for annotation."""
+
+    CONFIDENCE = "confidence"
+    BOUNDARY_CONFIDENCE = "boundary-confidence"
+    CONSISTENCY = "consistency"
+    ENTROPY = "entropy"
+    EXPECTED_DICE = "expected-dice"
+    CORESET = "coreset"
+    RANDOM = "random"
+
+
 DatasetName = Annotated[
     str, typer.Argument(help="isic, demo, or a folder with images/ and masks/.", show_default=False)
 ]

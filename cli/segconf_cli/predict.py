@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from segconf_cli.display import messages, results
-from segconf_cli.options import Device
+from segconf_cli.options import Device, Style
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from segconf.inference.predict import PredictionReport
-    from segconf.overlays.overlay import Style
 
 SOME_IMAGES_BROKEN = 3
 SHOWN_PROBLEMS = 10
@@ -37,9 +36,8 @@ def predict(
         ),
     ] = None,
     style: Annotated[
-        str,
-        typer.Option(help="Overlays: contour, heatmap or side-by-side.", rich_help_panel="Output"),
-    ] = "contour",
+        Style, typer.Option(help="How overlays look.", rich_help_panel="Output")
+    ] = Style.CONTOUR,
     tile: Annotated[
         bool,
         typer.Option(
@@ -101,7 +99,7 @@ def predict(
     chosen_shard = Shard.parse(shard) if shard else None
     options = PredictOptions(
         tile=tile,
-        style=as_style(style),
+        style=style.value,
         save_probabilities=save_probabilities,
         skip_existing=skip_existing,
         workers=workers,
@@ -125,17 +123,6 @@ def predict(
             _count_out_of_distribution(report, model.detector.false_alarm_rate)
     if report.broken:
         raise typer.Exit(SOME_IMAGES_BROKEN)
-
-
-def as_style(name: str) -> Style:
-    """The style of that name."""
-    from segconf.errors import ConfigError
-    from segconf.overlays.overlay import STYLES
-
-    for style in STYLES:
-        if style == name:
-            return style
-    raise ConfigError(f"--style {name}: unknown. Choose one of {', '.join(STYLES)}.")
 
 
 @contextmanager

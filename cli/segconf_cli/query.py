@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from segconf_cli.display import counting, messages, results
-from segconf_cli.options import Device, RunDataFolder, RunPath
+from segconf_cli.options import Device, RunDataFolder, RunPath, Strategy
 
 if TYPE_CHECKING:
     from segconf.active.queue import Queue
@@ -22,13 +22,8 @@ def query(
         int, typer.Option(help="How many images can be annotated.", show_default=False)
     ],
     strategy: Annotated[
-        str,
-        typer.Option(
-            help="confidence, boundary-confidence, consistency, entropy, expected-dice, coreset "
-            "or random.",
-            rich_help_panel="Choice",
-        ),
-    ] = "confidence",
+        Strategy, typer.Option(help="What images are ranked by.", rich_help_panel="Choice")
+    ] = Strategy.CONFIDENCE,
     pool: Annotated[
         Path | None,
         typer.Option(
@@ -62,20 +57,19 @@ def query(
     ] = 0,
     device: Device = "auto",
 ) -> None:
-    """Rank the images without a label: which should be annotated next?
+    """Rank unlabeled images by how much they should be annotated next.
 
     Example: segconf query runs/isic-consistency-250-seed0 --budget 50
     """
     from segconf.active.query import Query
     from segconf.active.query import query as rank
     from segconf.active.queue import write_contact_sheet, write_queue
-    from segconf.active.strategies import as_strategy
     from segconf.errors import ConfigError
 
     if out.suffix.lower() != ".csv":
         raise ConfigError(f"--out {out}: expected a name that ends in .csv.")
     asked = Query(
-        budget, as_strategy(strategy), pool, decisions, diverse, data=data, seed=seed, device=device
+        budget, strategy.value, pool, decisions, diverse, data=data, seed=seed, device=device
     )
     sheet = out.with_suffix(".png")
     with counting() as progress:
@@ -94,6 +88,6 @@ def _show(queue: Queue, out: Path, sheet: Path) -> None:
     lines += [
         f"List: {out}, contact sheet: {sheet}",
         "When they have masks:",
-        f"  segconf train DATASET --resume-labels {out}",
+        f"  segconf train DATASET --labels-from-query {out}",
     ]
     results().print("\n".join(lines), highlight=False, markup=False)

@@ -1,4 +1,4 @@
-"""`segconf surrogates`: what could stand for confidence, measured along a training."""
+"""`segconf surrogates`: how well consistency and others rank pixels along a training."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ def run_pool(
     rows = tuple(row for row, case in enumerate(cases) if case.id in wanted)
     if not rows:
         raise DataError(
-            f"{run.path}: no {role} images in this run. Give a folder of images with --pool."
+            f"{run.path}: no {role} images in this run. Give a folder of images as the pool."
         )
     return Pool(tuple(cases[row] for row in rows), pixels, rows)
 
@@ -64,12 +64,12 @@ def run_pool(
 def folder_pool(folder: Path, grid: Preprocessing, *, on_progress: Progress | None = None) -> Pool:
     """The images of a folder; of one with `images/` and `masks/`, those without a mask."""
     if not folder.is_dir():
-        raise DataError(f"{folder}: no such folder. Give --pool a folder of images.")
+        raise DataError(f"{folder}: no such folder. The pool is a folder of images.")
     images = folder / "images"
     found = pair_folder(images, folder / "masks") if images.is_dir() else pair_folder(folder, None)
     raise_problems(found.problems, folder)
     cases = tuple(case for case in found.cases if case.mask_path is None)
     if not cases:
-        raise DataError(f"{folder}: every image has a mask. Give --pool images to annotate.")
+        raise DataError(f"{folder}: every image has a mask. The pool holds images to annotate.")
     pixels = PixelCache(folder, grid, on_progress=on_progress).images(cases, label="pool")
     return Pool(cases, pixels, tuple(range(len(cases))))

@@ -59,13 +59,15 @@ class Query:
     def check(self) -> None:
         """Refuse what contradicts itself."""
         if self.budget < 1:
-            raise ConfigError(f"--budget {self.budget}: expected a number from 1.")
+            raise ConfigError(f"budget = {self.budget}: expected a number from 1.")
         if self.diverse and self.strategy == "coreset":
-            raise ConfigError("--diverse: coreset spreads its choice already. Leave out --diverse.")
+            raise ConfigError(
+                "diverse = True: the strategy coreset spreads its choice already. Leave it out."
+            )
         if self.pool is not None and self.strategy == "consistency":
             raise ConfigError(
-                "--strategy consistency: the history knows only the images of the run. Leave out "
-                "--pool, or choose another strategy."
+                "strategy = consistency: the history knows only the images of the run, not a pool. "
+                "Choose another strategy."
             )
 
 
@@ -108,7 +110,7 @@ class _Ranking:
         available = sum(len(numbers) for numbers in groups.values())
         if self.asked.budget > available:
             raise ConfigError(
-                f"--budget {self.asked.budget}: only {available} images can be asked for. Give a "
+                f"budget = {self.asked.budget}: only {available} images can be asked for. Give a "
                 f"number up to {available}."
             )
         choose = self._spread if self.asked.strategy == "coreset" else self._ranked
@@ -121,18 +123,18 @@ class _Ranking:
         notes: list[str] = []
         if self.asked.decisions is not None:
             decisions = read_decisions(self.asked.decisions)
-            matched, strangers = decided_cases(decisions, cases)
+            matched, unknown = decided_cases(decisions, cases)
             decided = {case.id: decisions[name] for name, of in matched.items() for case in of}
             if decisions and not matched:
                 raise DataError(
                     f"{self.asked.decisions}: none of the {len(decisions)} decided images is among "
-                    f"the {len(cases)} that can be asked for, such as {strangers[0]}. Give the "
-                    "decisions about these images, or name the folder they are in with --pool."
+                    f"the {len(cases)} that can be asked for, such as {unknown[0]}. Give the "
+                    "decisions about these images, or name the folder they are in as the pool."
                 )
-            if strangers:
+            if unknown:
                 notes.append(
-                    f"{len(strangers)} decided images are not among those that can be asked for, "
-                    f"such as {strangers[0]}"
+                    f"{len(unknown)} decided images are not among those that can be asked for, "
+                    f"such as {unknown[0]}"
                 )
         groups: dict[str, list[int]] = {"reject": [], "edit": [], "": [], "accept": []}
         for number, case in enumerate(cases):

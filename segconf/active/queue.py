@@ -43,7 +43,7 @@ class Queue:
 
 
 def write_queue(queue: Queue, path: Path) -> None:
-    """Write the list that annotators work off, and `segconf train --resume-labels` reads."""
+    """Write the list that annotators work off, and `segconf train` reads."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(COLUMNS)
@@ -55,7 +55,7 @@ def write_queue(queue: Queue, path: Path) -> None:
         write_text(path, text.getvalue())
     except OSError as error:
         raise DataError(
-            f"{path}: cannot be written ({error.strerror or error}). Choose another --out."
+            f"{path}: cannot be written ({error.strerror or error}). Choose another file."
         ) from error
 
 

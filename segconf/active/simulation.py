@@ -55,12 +55,12 @@ class Simulation:
         """Refuse what cannot be simulated, before anything is trained."""
         for name in ("rounds", "budget", "start", "seeds"):
             if getattr(self, name) < 1:
-                raise ConfigError(f"--{name} {getattr(self, name)}: expected a number from 1.")
+                raise ConfigError(f"{name} = {getattr(self, name)}: expected a number from 1.")
         if "consistency" in self.strategies and self.config.training.method != "consistency":
             raise ConfigError(
-                "--strategies consistency: the history of unlabeled images is kept by the method "
+                "strategies = consistency: the history of unlabeled images is kept by the method "
                 f"consistency, not by {self.config.training.method}. Leave it out, or use "
-                "--set training.method=consistency."
+                "training.method=consistency."
             )
         options = self.config.data
         shares = HoldOut(options.validation_fraction, options.test_fraction)
@@ -77,7 +77,7 @@ class Simulation:
         needed = self.start + self.rounds * self.budget
         if needed > len(found.training):
             raise ConfigError(
-                f"--start {self.start} --rounds {self.rounds} --budget {self.budget}: {needed} "
+                f"start = {self.start}, rounds = {self.rounds}, budget = {self.budget}: {needed} "
                 f"labels, but {found.root} has {len(found.training)} training images. Lower one "
                 "of them."
             )
@@ -205,10 +205,10 @@ def _remember(plan: Simulation, out: Path) -> None:
             if before[key] != settings[key]
         ]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise DataError(f"{file}: cannot be used ({error}). Choose another --out.") from error
+        raise DataError(f"{file}: cannot be used ({error}). Choose another folder.") from error
     differences = setting_differences(config, plan.config)
     changed += [words for key, words in differences.items() if key != "training.seed"]
     if changed:
         head = f"{out}: holds a simulation with other settings:"
         lines = (f"  {words}" for words in changed)
-        raise ConfigError("\n".join([head, *lines, "Choose another --out, or the same settings."]))
+        raise ConfigError("\n".join([head, *lines, "Choose another folder, or the same settings."]))

@@ -45,14 +45,6 @@ QUANTITIES: dict[Strategy, str] = {
 """What the score of a strategy is."""
 
 
-def as_strategy(name: str, *, option: str = "--strategy") -> Strategy:
-    """The strategy of that name."""
-    for strategy in STRATEGIES:
-        if strategy == name:
-            return strategy
-    raise ConfigError(f"{option} {name}: unknown. Choose one of {', '.join(STRATEGIES)}.")
-
-
 def asks_for_highest(strategy: Strategy) -> bool:
     """Whether a high score, not a low one, calls for a label."""
     return strategy in {"entropy", "coreset"}
@@ -66,14 +58,14 @@ def network_scores(
     for pixels in pool.batches(range(len(pool.cases))):
         scores += [image_score(strategy, logits) for logits in model.grid_logits(pixels)]
         if on_progress is not None:
-            on_progress("images judged", len(scores), len(pool.cases))
+            on_progress("images scored", len(scores), len(pool.cases))
     return scores
 
 
 def image_score(strategy: Strategy, logits: FloatArray) -> float:
     """Score of one image from its logits (K, h, w), after the temperature.
 
-    An image in which nothing is found has no border: it is judged by all its pixels.
+    An image in which nothing is found has no border: its score is that of all its pixels.
     """
     if strategy == "entropy":
         # + 0.0 because a certain image should not have the entropy -0.
@@ -101,11 +93,11 @@ def consistency_scores(
     Raises:
         ConfigError: the run keeps no history of these images.
     """
-    way_out = "Choose another --strategy, or train with --method consistency."
+    way_out = "Choose another strategy, or train with the method consistency."
     try:
         total, maps = history_maps(run, data=data, on_prepare=on_progress)
     except TrainingError as error:
-        raise ConfigError(f"--strategy consistency: {error} {way_out}") from error
+        raise ConfigError(f"strategy = consistency: {error} {way_out}") from error
     wanted = set(ids)
     found: dict[str, float] = {}
     for number, image in enumerate(maps, start=1):
@@ -116,7 +108,7 @@ def consistency_scores(
     missing = [id_ for id_ in ids if id_ not in found]
     if missing:
         raise ConfigError(
-            f"--strategy consistency: the history of {run} does not hold its unlabeled images, "
+            f"strategy = consistency: the history of {run} does not hold its unlabeled images, "
             f"such as {missing[0]}. {way_out}"
         )
     return [found[id_] for id_ in ids]

@@ -59,7 +59,7 @@ class CalibrationResult:
     after: dict[str, float]
 
 
-def calibrate(
+def calibrate(  # noqa: PLR0913 - an entry function: every value that can be chosen
     run: Path | str,
     *,
     scaling: Scaling = "temperature",

@@ -145,7 +145,7 @@ def mean_nll(batches: Iterable[tuple[Tensor, Tensor]], temperature: float) -> tu
 
 
 class WrittenBatches:
-    """Batches that are too dear to make twice: written to a temporary file while first read.
+    """Batches that are computed once, and written to a temporary file while first read.
 
     Used as a context, at whose end the file is gone.
     """

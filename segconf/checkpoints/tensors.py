@@ -14,7 +14,7 @@ from segconf.files import replacing
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A model in evaluation mode, the configuration it was trained with, and the temperature in its file."""
+    """A model in evaluation mode, its configuration, and the temperature in its file."""
 
     path: Path
     model: nn.Module

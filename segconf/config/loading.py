@@ -1,4 +1,4 @@
-"""From defaults, a file, `--set` and flags to one checked configuration; every mistake at once."""
+"""From defaults, a file and overrides to one checked configuration; every mistake at once."""
 
 import difflib
 import re
@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 from segconf.config.schema import ExperimentConfig
 from segconf.errors import ConfigError
 
-RIVALS = ("data.labeled", "data.labeled_list", "data.labels_from_query")
+EXCLUSIVE = ("data.labeled", "data.labeled_list", "data.labels_from_query")
 """Ways to say the same thing: the later source wins."""
 RENAMED = {
     "data.validation_share": "data.validation_fraction",
@@ -81,15 +81,15 @@ def load_config(
     for override in overrides:
         key, separator, text = override.partition("=")
         if not separator:
-            mistakes.append(f"--set {override}: expected section.key=value")
+            mistakes.append(f"set {override}: expected section.key=value")
             continue
         try:
             value = yaml.load(text, Loader=_Loader)  # noqa: S506 - derives from SafeLoader
         except yaml.YAMLError as error:
-            mistakes.append(f"--set {override}: {_one_line(error)}")
+            mistakes.append(f"set {override}: {_one_line(error)}")
             continue
         _assign(values, key.strip(), value)
-        sources[key.strip()] = "--set"
+        sources[key.strip()] = "set"
     for key, value in (flags or {}).items():
         if value is not None:
             _assign(values, key, value)
@@ -131,8 +131,8 @@ def read_yaml(path: Path) -> dict[str, Any]:
 
 
 def _assign(values: dict[str, Any], key: str, value: object) -> None:
-    if key in RIVALS and value is not None:
-        for rival in RIVALS:
+    if key in EXCLUSIVE and value is not None:
+        for rival in EXCLUSIVE:
             _assign(values, rival, None)
     *sections, name = key.split(".")
     for section in sections:

@@ -15,7 +15,7 @@ PAPER_EPOCHS = {125: 1500, 250: 700, 500: 300, 2000: 200}
 """Epochs of the paper's baselines by number of labels: about the steps of 200 epochs over all."""
 
 Settings = Mapping[str, Any]
-"""Values by `section.key`, as in `--set`."""
+"""Values by `section.key`."""
 
 
 class MethodProtocol(Section):
@@ -53,8 +53,7 @@ class Protocol(Section):
             asked = "all" if labels is None else str(labels)
             raise ConfigError(
                 f"{method} with {asked} labels: the protocol has settings for {known} labels. "
-                "Choose one of them with --labeled, or write a protocol and give it with "
-                "--protocol."
+                "Choose one of them, or write a protocol for this number."
             )
         return {**chosen.settings, **chosen.labels[labels]}
 

@@ -68,8 +68,8 @@ def split_cases(
         chosen = {case.id for case in candidates}
     elif labeled > len(candidates):
         raise DataError(
-            f"--labeled {labeled}: {found.root} has {len(candidates)} training images with masks. "
-            f"Give --labeled a number up to {len(candidates)}, or leave it out to use them all."
+            f"labeled = {labeled}: {found.root} has {len(candidates)} training images with masks. "
+            f"Give a number up to {len(candidates)}, or none to use them all."
         )
     else:
         ordered = sorted(candidates, key=lambda case: _rank(case.id, seed, "labeled"))
@@ -144,7 +144,7 @@ def read_id_list(path: Path) -> list[str]:
     try:
         entries = [entry.strip() for entry in reader(path)]
     except FileNotFoundError:
-        raise DataError(f"{path}: no such file. Give --labeled-list an existing file.") from None
+        raise DataError(f"{path}: no such file. Give an existing list of ids.") from None
     except (OSError, ValueError) as error:
         raise DataError(f"{path}: not a list of ids: {error}") from None
     entries = [entry for entry in entries if entry and not entry.startswith("#")]

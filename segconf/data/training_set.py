@@ -23,7 +23,7 @@ Rows = np.ndarray[tuple[int], np.dtype[np.int64]]
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Plain views of some cases: the pixel (i, j) is the same place in every epoch."""
+    """Unaugmented views of some cases: the pixel (i, j) is the same place in every epoch."""
 
     cases: Tensor  # (B,) numbers of the cases: slots of the history, or rows of the arrays
     images: Tensor  # (B, C, H, W) float32, normalised
@@ -52,7 +52,7 @@ class TrainingPixels:
     validation_masks: Pixels  # (V, H, W)
 
     def restricted(self, own: slice, *, use_unlabeled: bool) -> "TrainingPixels":
-        """Only every so-manieth training image: those of one rank, with or without unlabeled."""
+        """The training images of one process, with or without the unlabeled ones."""
         unlabeled = self.unlabeled_rows if use_unlabeled else self.unlabeled_rows[:0]
         return replace(
             self,
@@ -193,7 +193,7 @@ class TrainingDataset(Dataset[TrainingStep]):
 
 
 class CaseDataset(Dataset[Batch]):
-    """Plain views of a list of cases with their masks, in batches, in order."""
+    """Unaugmented views of a list of cases with their masks, in batches, in order."""
 
     def __init__(
         self, images: Pixels, masks: Pixels, *, batch_size: int, normalization: Normalization
@@ -220,7 +220,7 @@ class CaseDataset(Dataset[Batch]):
 def training_batches(
     pixels: TrainingPixels, batch_size: int, normalization: Normalization
 ) -> Iterator[Batch]:
-    """Plain views of all training images in order; masks of unlabeled ones are all-ignore."""
+    """Unaugmented views of all training images in order; unlabeled ones have all-ignore masks."""
     mean, std = normalization.mean, normalization.std
     for start in range(0, len(pixels.rows), batch_size):
         rows = pixels.rows[start : start + batch_size]

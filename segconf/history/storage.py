@@ -26,7 +26,7 @@ def zeros(shape: tuple[int, ...], dtype: DTypeLike, scratch: Path | None) -> NDA
     except OSError as error:
         raise TrainingError(
             f"{scratch}: the history cannot be kept on the disk ({error.strerror or error}). Free "
-            "some space, or keep it in memory: --set training.history_storage=memory."
+            "some space, or keep it in memory: training.history_storage=memory."
         ) from error
 
 

@@ -51,8 +51,8 @@ def predict(
 ) -> PredictionReport:
     """Write masks, confidence maps, overlays, `cases.csv` and the review page of images.
 
-    Under torchrun every process takes its part of the images, within `shard`. Shards never write the
-    same file but `cases.csv` and `review.html`, which are complete when the last shard is.
+    Under torchrun every process takes its part of the images, within `shard`. Shards write no
+    file in common but `cases.csv` and `review.html`, which are complete when the last shard is.
 
     Args:
         model: from `load_model`.
@@ -87,7 +87,7 @@ def _is_done(folder: PredictionFolder, source: Source) -> bool:
 
 @contextmanager
 def _meeting_at_the_end(rank: Shard) -> Iterator[None]:
-    """Let every process wait for the others: torchrun ends all of them when one reports a failure."""
+    """Let every process wait for the others: torchrun ends all of them when one fails."""
     if rank.count == 1:
         yield
         return

@@ -85,7 +85,7 @@ class Method(ABC):
         """One sentence about the method, for tables and help."""
         return (cls.__doc__ or "").partition("\n")[0].rstrip(".")
 
-    def check(self, config: ExperimentConfig) -> None:
+    def check(self, config: ExperimentConfig) -> None:  # noqa: B027 - most work with any
         """Refuse a configuration that the method cannot work with.
 
         Raises:

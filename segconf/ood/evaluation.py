@@ -1,4 +1,4 @@
-"""Evaluation of out-of-distribution detection: a split of the run against images of another kind."""
+"""Out-of-distribution detection measured: a split of the run against images of another kind."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -27,7 +27,8 @@ from segconf.runs.run_folder import RunFolder
 def detection_metrics(own: NDArray[Any], others: NDArray[Any]) -> dict[str, float]:
     """Separation of two sets of images by a score that is high for out-of-distribution images.
 
-    - ``auroc``: probability that an out-of-distribution image scores higher than an own one; ties count half.
+    - ``auroc``: probability that an out-of-distribution image scores higher than an own one; ties
+      count half.
     - ``detection_error``: smallest value over all thresholds of
       ``(own images refused + others accepted) / 2``, as fractions: both kinds count alike.
     - ``fpr95``: fraction of others accepted at the threshold that accepts nearest to 95% of the own
@@ -62,8 +63,8 @@ FEATURES, CONFIDENCE = "features", "confidence"
 
 
 _DEFINITIONS = {
-    "auroc": "probability that an out-of-distribution image scores higher than an own one; ties count half",
-    "detection_error": "smallest mean of the fractions of own images flagged and of others accepted",
+    "auroc": "probability that another image scores higher than an own one; ties count half",
+    "detection_error": "smallest mean of the fractions of own images flagged and others accepted",
     "fpr95": "fraction of others accepted where nearest to 95% of the own images are",
     FEATURES: "Mahalanobis distance of means of encoder features from those of training images",
     CONFIDENCE: "1 - mean confidence of the pixels",

@@ -113,8 +113,8 @@ def read_row(path: Path) -> CaseRow:
         return CaseRow(**{**values, **numbers, "flags": tuple(values["flags"])})
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise DataError(
-            f"{path}: not a row that segconf wrote ({error}). Remove it and predict again with "
-            "--skip-existing."
+            f"{path}: not a row that segconf wrote ({error}). Remove it and predict the missing "
+            "case again."
         ) from error
 
 

@@ -137,8 +137,8 @@ def percentile(counts: NDArray[np.float64], fraction: float) -> float:
 def border_confidence(mask: ByteArray, levels: LevelArray) -> float:
     """Mean confidence in the band along the border of the prediction; nan without a border.
 
-    The band holds the pixels from which a square of half width `BORDER_FRACTION` of the diagonal (at
-    least one pixel) reaches both foreground and background. The edge of the image is no border.
+    The band holds the pixels from which a square of half width `BORDER_FRACTION` of the diagonal
+    (at least one pixel) reaches both foreground and background. The edge of the image is no border.
     """
     total, pixels = 0, 0
     radius = max(1, round(BORDER_FRACTION * math.hypot(*mask.shape[1:])))

@@ -115,7 +115,7 @@ def _read(folder: PredictionFolder, row: CaseRow, record: RunRecord, images: Pat
     if mask.shape != image.shape[1:]:
         raise DataError(
             f"{row.file}: the image is {image.shape[1]} x {image.shape[2]}, its maps are "
-            f"{mask.shape[0]} x {mask.shape[1]}. Give the images that were predicted with --images."
+            f"{mask.shape[0]} x {mask.shape[1]}. Give the images that were predicted."
         )
     return _Case(row, image, mask, levels)
 
@@ -132,7 +132,7 @@ def _image(row: CaseRow, record: RunRecord, images: Path | None) -> Pixels:
     root = images or record.images
     path = root if root.is_file() else root / row.file
     if not path.exists():
-        raise DataError(f"{path}: no such file. Say where the images are now with --images.")
+        raise DataError(f"{path}: no such file. Say where the images are now.")
     reading = record.reading
     window = reading["window"]
     image = read_image(

@@ -30,7 +30,7 @@ def training_cases(
     if missing:
         raise DataError(
             f"{found.root}: {len(missing)} training images of the run are gone, such as "
-            f"{missing[0]}. Name the folder that holds them with --data."
+            f"{missing[0]}. Name the folder that holds them now."
         )
     return found.root, [by_id[id_] for id_ in ids]
 
@@ -56,8 +56,8 @@ def masked_cases(run: RunFolder, split: str, data: Path | None) -> tuple[tuple[C
     if not cases:
         other = "val" if split == "test" else "test"
         raise DataError(
-            f"{found.root}: no {split} images with masks. Name another folder with --data, or "
-            f"use --split {other}."
+            f"{found.root}: no {split} images with masks. Name another folder of the data "
+            f"set, or use the split {other}."
         )
     return cases, found.root
 

@@ -84,7 +84,7 @@ def _maps_of(
 
 
 def _own_ids(config: ExperimentConfig, data: RunData, rank: int, world: int) -> list[str]:
-    """Ids in the order of the slots of a rank: it owns the images rank, rank + world, ... of each role."""
+    """Ids in the order of the slots of a process: it owns every world-th image of each role."""
     roles = ["labeled", *(["unlabeled"] if method_of(config).uses_unlabeled else [])]
     return sorted(id_ for role in roles for id_ in sorted(data.ids[role])[rank::world])
 

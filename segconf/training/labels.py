@@ -1,4 +1,4 @@
-"""Which labels a run trains on: masks of the data set, earlier rounds, accepted predictions."""
+"""Labels of a run: masks of the data set, of earlier rounds, and accepted predictions."""
 
 import csv
 from collections.abc import Sequence

@@ -58,7 +58,7 @@ class TrainingResult:
         return tuple(file for folder in folders for file in kept_snapshots(folder).values())
 
 
-def train(
+def train(  # noqa: PLR0913 - an entry function: every value that can be chosen
     config: ExperimentConfig,
     *,
     dataset: str,

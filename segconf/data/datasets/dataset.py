@@ -51,7 +51,7 @@ class Dataset(ABC):
         """Whether a folder has the layout of this data set."""
         return False
 
-    def prepare(self, root: Path, on_progress: OnCount | None = None) -> None:
+    def prepare(self, root: Path, on_progress: OnCount | None = None) -> None:  # noqa: B027
         """Make what is not there yet; most data sets are made by others."""
 
     def folder(self, data: Path | None) -> Path:
@@ -127,7 +127,7 @@ def _not_a_dataset(root: Path) -> str:
     if any(root.glob("ISIC-2017_*")):
         return (
             f"{root}: this folder has the layout of the ISIC 2017 archives. "
-            f"Name it with: isic --data {root}"
+            f"Give the data set isic, with this folder as its data."
         )
     found = sorted(path.name for path in root.iterdir())[:5]
     return f"{root}: has no images/ folder (it holds {', '.join(found) or 'nothing'}). {way_out}"

@@ -64,5 +64,5 @@ def _nothing_found(root: Path) -> str:
         f"{root.absolute()}: no ISIC 2017 images here. Looked for {looked}.\n"
         "Get them (about 12 GB to download) with:\n"
         f"  segconf data isic --download --data {root}\n"
-        "or name the folder that holds the extracted archives with --data DIR or SEGCONF_DATA."
+        "or name the folder that holds the extracted archives with SEGCONF_DATA."
     )
