@@ -129,9 +129,10 @@ class PixelCache:
     ) -> None:
         """Decode every file once, in threads: decoding releases the interpreter lock."""
         problems: dict[int, str] = {}
-        files: dict[Path, list[int]] = {}
+        # Slices of one volume may have masks of different files: those accepted in review.
+        files: dict[tuple[Path, Path | None], list[int]] = {}
         for index, case in enumerate(cases):
-            files.setdefault(case.image_path, []).append(index)
+            files.setdefault((case.image_path, case.mask_path), []).append(index)
 
         def run(indices: Sequence[int]) -> int:
             try:

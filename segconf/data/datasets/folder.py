@@ -37,7 +37,8 @@ class Folder(Dataset):
                 f"{root}: no test/ folder; {len(test)} images with masks are held out for it"
             )
         if not validation:
-            rest = 1 - hold_out.test if test else 1
+            # The fraction is of all images with masks, also where some became the test part.
+            rest = 1 - hold_out.test if "test" in held_out and test else 1
             training, validation = hold_out_fraction(training, hold_out.validation / rest)
             notes.append(
                 f"{root}: no val/ folder; {len(validation)} images with masks are held out for it"

@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from segconf.data.cache import PixelCache, cache_folder
-from segconf.data.cases import BrokenDataError
+from segconf.data.cases import BrokenDataError, Case
 from segconf.data.datasets.dataset import HoldOut, find_cases
 from segconf.data.preprocessing import Preprocessing
 from segconf.errors import DataError
@@ -205,3 +205,21 @@ def test_cache_that_cannot_be_written(dataset, monkeypatch, tmp_path):
     monkeypatch.setenv("SEGCONF_CACHE", str(blocker))
     with pytest.raises(DataError, match="SEGCONF_CACHE"):
         PixelCache(dataset, GRID).images(cases_of(dataset), label="training")
+
+
+def test_slices_of_one_volume_can_have_masks_of_different_files(tmp_path):
+    """A slice accepted in review has a mask file of its own, beside the volume of true masks."""
+    volume = np.random.default_rng(0).integers(0, 256, (32, 32, 4)).astype(np.uint8)
+    image = tmp_path / "scan.nii.gz"
+    nibabel.save(nibabel.Nifti1Image(volume, np.eye(4)), image)
+    files = {}
+    for name, seed in (("true", 1), ("accepted", 2)):
+        labels = np.random.default_rng(seed).integers(0, 2, (32, 32, 4)).astype(np.uint8)
+        files[name] = tmp_path / f"{name}.nii.gz"
+        nibabel.save(nibabel.Nifti1Image(labels, np.eye(4)), files[name])
+    kinds = ["true", "accepted", "accepted", "true"]
+    cases = [Case(f"z{index}", image, files[kind], index) for index, kind in enumerate(kinds)]
+    masks = PixelCache(tmp_path, Preprocessing((32, 32), channels=1)).masks(cases, label="training")
+    for index, kind in enumerate(kinds):
+        expected = np.asarray(nibabel.load(files[kind]).dataobj)[:, :, index].T
+        np.testing.assert_array_equal(masks[index], expected)

@@ -58,6 +58,13 @@ def test_without_val_and_test_a_seeded_share_is_held_out(tmp_path):
     assert found == find_cases(str(root), hold_out=HoldOut(validation=0.2, test=0.1))
 
 
+def test_with_a_test_folder_validation_takes_its_own_fraction_only(tmp_path):
+    root = write_folder(tmp_path / "set", 100)
+    write_folder(root / "test", 10, first=200)
+    found = find_cases(str(root), hold_out=HoldOut(validation=0.15, test=0.15))
+    assert (len(found.training), len(found.validation), len(found.test)) == (85, 15, 10)
+
+
 @pytest.mark.parametrize("kind", [".nii", ".nii.gz"])
 def test_a_volume_becomes_slices_that_stay_together(tmp_path, kind):
     for folder in ("images", "masks"):
