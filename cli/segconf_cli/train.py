@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from segconf_cli.data import prepare
 from segconf_cli.display import messages, results
 from segconf_cli.options import ConfigFile, DataFolder, MethodName, Settings
 
@@ -146,7 +145,6 @@ def train(
             "training.device": device,
         },
     )
-    prepare(dataset, data)
     folder = resume or out or new_run_path(Path("runs"), resolved, dataset)
     job = _Job(dataset, data, folder, resume=resume is not None, calibrate=calibrate)
     _summarize(_train(resolved, job), resolved)

@@ -51,7 +51,7 @@ _Loader.add_implicit_resolver(
 
 
 def load_config(
-    path: Path | None = None,
+    path: Path | str | None = None,
     *,
     layers: Mapping[str, Mapping[str, object]] | None = None,
     overrides: Sequence[str] = (),
@@ -68,6 +68,7 @@ def load_config(
     Raises:
         ConfigError: with one line for each mistake of all sources.
     """
+    path = None if path is None else Path(path)
     mistakes: list[str] = []
     sources: dict[str, str] = {}
     values: dict[str, Any] = {}

@@ -61,37 +61,38 @@ class Evaluation:
 
 
 def evaluate(
-    run_path: Path,
-    options: EvaluationOptions,
+    run: Path | str,
+    options: EvaluationOptions | None = None,
     *,
-    out: Path | None = None,
+    out: Path | str | None = None,
     on_progress: Progress | None = None,
 ) -> Evaluation | None:
     """Evaluate the best weights of a run and write the report.
 
     Args:
-        run_path: the run folder.
-        options: split, data and grid.
+        run: the run folder.
+        options: split, data and grid; the test images on the grid of the network by default.
         out: folder of the report; `evaluation/<split>` of the run when not given.
         on_progress: called with what is done, how many images are, and how many there are.
 
     Returns:
-        The evaluation; None on all group but the first.
+        The evaluation; None on all processes but the first.
     """
+    options = options or EvaluationOptions()
     device = resolve_device(options.device)
-    run = RunFolder(run_path)
-    run.data()  # says so if this is no run folder, before anything slow begins
+    run_folder = RunFolder(Path(run))
+    run_folder.data()  # says so if this is no run folder, before anything slow begins
     with joined(device) as group:
-        model = Model(run_path, device=device, batch_size=BATCH)
-        source = _Source(run, model, options, group, on_progress)
+        model = Model(run_folder.path, device=device, batch_size=BATCH)
+        source = _Source(run_folder, model, options, group, on_progress)
         evaluator = source.evaluate(options.split)
         if not group.is_first:
             return None
         threshold = _kept_risk(model, evaluator.pooled["all"])
-        about = _about(run, model, options)
+        about = _about(run_folder, model, options)
         about["threshold"] = None if threshold is None else asdict(threshold)
         report = build_report(evaluator, about)
-        folder = out or run.path / "evaluation" / options.split
+        folder = run_folder.path / "evaluation" / options.split if out is None else Path(out)
         write_report(report, folder)
         return Evaluation(folder, report, threshold)
 

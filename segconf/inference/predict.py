@@ -1,7 +1,7 @@
 """The entry: predict images into a folder, alone or as one of several processes."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -9,10 +9,10 @@ from pathlib import Path
 
 import torch.distributed as dist
 
-from segconf.inference.model import Model
+from segconf.inference.model import Model, load_model
 from segconf.inference.pipeline import Job, PredictOptions, Progress
 from segconf.inference.record import claim, describe_run
-from segconf.inference.sources import Shard, Source, Sources
+from segconf.inference.sources import Shard, Source, Sources, find_images
 from segconf.results.prediction_folder import PredictionFolder
 from segconf.results.rows import CaseRow, read_row
 from segconf.review.page import assemble
@@ -41,9 +41,9 @@ class PredictionReport:
 
 
 def predict(
-    model: Model,
-    sources: Sources,
-    out: Path,
+    model: Model | Path | str,
+    images: Sources | Path | str | Sequence[Path | str],
+    out: Path | str,
     *,
     options: PredictOptions | None = None,
     shard: Shard | None = None,
@@ -55,15 +55,18 @@ def predict(
     file in common but `cases.csv` and `review.html`, which are complete when the last shard is.
 
     Args:
-        model: from `load_model`.
-        sources: from `find_images`.
+        model: from `load_model`, or a run folder or weights file.
+        images: from `find_images`, or a folder, an image file, or several of them.
         out: the prediction folder.
         options: what is written and how.
         shard: this process's part of a job that several processes were started for.
         on_progress: is told how many images of how many are done.
     """
     options = options or PredictOptions()
-    folder = PredictionFolder(out)
+    if not isinstance(model, Model):
+        model = load_model(model)
+    folder = PredictionFolder(Path(out))
+    sources = images if isinstance(images, Sources) else _found(images, exclude=folder.path)
     claim(folder, describe_run(model, sources, options))
     rank = Shard(int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1")))
     own = rank.own((shard or Shard()).own(sources.items))
@@ -73,7 +76,12 @@ def predict(
     if rank.index == 0:
         assemble(folder)
     rows.sort(key=lambda row: row.case)
-    return PredictionReport(out, tuple(rows), len(own) - len(todo))
+    return PredictionReport(folder.path, tuple(rows), len(own) - len(todo))
+
+
+def _found(images: Path | str | Sequence[Path | str], *, exclude: Path) -> Sources:
+    given = [images] if isinstance(images, Path | str) else images
+    return find_images([Path(one) for one in given], exclude=exclude)
 
 
 def _is_done(folder: PredictionFolder, source: Source) -> bool:

@@ -2,6 +2,7 @@
 
 import shutil
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +20,7 @@ from segconf.checkpoints.weights import save_checkpoint
 from segconf.config.schema import ExperimentConfig
 from segconf.data.cache import PixelCache
 from segconf.data.cases import CaseSet, raise_problems
-from segconf.data.datasets.dataset import HoldOut, find_cases
+from segconf.data.datasets.dataset import HoldOut, find_cases, prepare_dataset
 from segconf.data.preprocessing import Preprocessing
 from segconf.data.splits import Split
 from segconf.data.training_set import TrainingPixels, prepare_training
@@ -87,6 +88,8 @@ def train(  # noqa: PLR0913 - an entry function: every value that can be chosen
     with joined(device) as group:
         # Every process may make up a name for a new run: that of the first one counts.
         run = RunFolder(group.agree(Path(folder)))
+        on_image = partial(listener.on_prepare, f"{dataset} images")
+        group.on_first(lambda: prepare_dataset(dataset, data, on_image))
         found, split = _find(config, dataset, data, group, run if resume else None)
         job = _Job(run, found, split, RunData.of(dataset, data, split), device, group, listener)
         if resume:
