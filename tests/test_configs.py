@@ -29,7 +29,7 @@ def test_every_file_loads(path):
 def test_every_protocol_fits_its_experiment_file(path):
     protocol = load_protocol(path)
     assert set(protocol.methods) == set(METHODS.names())
-    for method in METHODS:
+    for method in METHODS.names():
         settings = protocol.settings_of(method, 20) | {"training.method": method}
         config = load_config(path.parents[1] / path.name, flags=settings)
         assert config.training.method == method

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score
 
-from segconf.calibration.referral import aurc_interval, image_aurc, image_risk_curve, share_to_refer
+from segconf.calibration.referral import aurc_interval, cases_to_refer, image_aurc, image_risk_curve
 from segconf.ood.evaluation import detection_metrics
 from tests.references import triage as reference
 
@@ -51,13 +51,13 @@ def test_fraction_to_refer_worked_by_hand():
     score = np.array([0.9, 0.5, 0.7, 0.3, 0.5])
     quality = np.array([0.9, 0.7, 0.9, 0.2, 0.9])
     # All: 3.6 / 5 = 0.72. Without 0.3: 3.4 / 4 = 0.85. Without both 0.5 as well: 0.9.
-    assert share_to_refer(score, quality, 0.72).referred == 0
-    found = share_to_refer(score, quality, 0.85)
-    assert (found.referred, found.share, found.threshold) == (1, 0.2, 0.5)
+    assert cases_to_refer(score, quality, 0.72).referred == 0
+    found = cases_to_refer(score, quality, 0.85)
+    assert (found.referred, found.fraction, found.threshold) == (1, 0.2, 0.5)
     assert found.kept_quality == pytest.approx(0.85)
-    assert share_to_refer(score, quality, 0.86).referred == 3
-    nothing = share_to_refer(score, quality, 0.91)
-    assert (nothing.referred, nothing.share, nothing.threshold) == (5, 1.0, np.inf)
+    assert cases_to_refer(score, quality, 0.86).referred == 3
+    nothing = cases_to_refer(score, quality, 0.91)
+    assert (nothing.referred, nothing.fraction, nothing.threshold) == (5, 1.0, np.inf)
     assert np.isnan(nothing.kept_quality)
 
 
@@ -66,20 +66,20 @@ def test_fraction_to_refer_agrees_with_the_slow_reference(seed):
     score, quality = random_cases(seed)
     for target in (0.3, 0.5, 0.6, 0.75, 0.95):
         expected = reference.cases_to_refer(score.tolist(), quality.tolist(), target)
-        assert share_to_refer(score, quality, target).referred == expected
+        assert cases_to_refer(score, quality, target).referred == expected
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_detection_agrees_with_scikit_learn_and_slow_loops(seed):
     generator = np.random.default_rng(seed)
     own = generator.integers(0, 12, 37) / 4
-    strangers = generator.integers(3, 16, 21) / 4
-    found = detection_metrics(own, strangers)
-    truth = [0] * len(own) + [1] * len(strangers)
-    assert found["auroc"] == pytest.approx(roc_auc_score(truth, np.append(own, strangers)))
-    expected = reference.detection_error(own.tolist(), strangers.tolist())
+    others = generator.integers(3, 16, 21) / 4
+    found = detection_metrics(own, others)
+    truth = [0] * len(own) + [1] * len(others)
+    assert found["auroc"] == pytest.approx(roc_auc_score(truth, np.append(own, others)))
+    expected = reference.detection_error(own.tolist(), others.tolist())
     assert found["detection_error"] == pytest.approx(expected)
-    assert found["fpr95"] == pytest.approx(reference.nearest_fpr(own.tolist(), strangers.tolist()))
+    assert found["fpr95"] == pytest.approx(reference.nearest_fpr(own.tolist(), others.tolist()))
 
 
 def test_detection_of_the_obvious_and_of_the_reverse():
@@ -87,5 +87,5 @@ def test_detection_of_the_obvious_and_of_the_reverse():
     assert apart == {"auroc": 1.0, "detection_error": 0.0, "fpr95": 0.0}
     reverse = detection_metrics(np.array([3.0, 4.0]), np.array([1.0, 2.0]))
     assert reverse == {"auroc": 0.0, "detection_error": 0.5, "fpr95": 1.0}
-    with pytest.raises(ValueError, match="0 strangers"):
+    with pytest.raises(ValueError, match="0 others"):
         detection_metrics(np.ones(3), np.ones(0))

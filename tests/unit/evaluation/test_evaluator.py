@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 
-from segconf.calibration.threshold import fit_threshold
 from segconf.evaluation.evaluator import Judge, Tolerances, boundary_band, expected_dice
 from tests.references import metrics as reference
 
@@ -146,41 +145,3 @@ def test_probabilities_and_logits_are_judged_alike():
     by_probabilities.add("case", logits.softmax(dim=0), mask)
     first, second = (judge.pooled["all"].compute() for judge in (by_logits, by_probabilities))
     assert first == pytest.approx(second, abs=1e-6)
-
-
-def test_threshold_by_hand():
-    # Confidence 0.95: ten right. 0.85: four right, one wrong. 0.75: three right, two wrong.
-    probability = np.array([[0.95] * 10 + [0.85] * 5 + [0.75] * 5])
-    mask = np.array([[1] * 10 + [1] * 4 + [0] + [1] * 3 + [0] * 2], np.uint8)
-    judge = judged(probability, mask)
-    found = fit_threshold(judge, 0.1)
-    # 1 / 15 = 0.067 wrong at 0.85; 3 / 20 = 0.15 with the rest.
-    assert found.threshold == pytest.approx(0.85, abs=1e-6)
-    assert found.coverage == pytest.approx(15 / 20)
-    assert found.risk == pytest.approx(1 / 15)
-    assert found.right_below == pytest.approx(3 / 5)
-    assert found.coverage_interval == pytest.approx((0.75, 0.75))  # one image: nothing to vary
-
-
-def test_threshold_that_nothing_reaches():
-    judge = judged(np.full((2, 2), 0.9), np.zeros((2, 2)))
-    found = fit_threshold(judge, 0.1)
-    assert (found.threshold, found.coverage) == (1.0, 0.0)
-    assert found.right_below == 0.0
-
-
-def test_coverage_interval_varies_with_the_images():
-    judge = Judge(2, Tolerances())
-    for number in range(20):
-        sure = number % 2
-        judge.add_logits(
-            f"case {number}",
-            logits_of(np.full((4, 4), 0.99 if sure else 0.6)),
-            np.full((4, 4), 1 if sure else 0, np.uint8),
-        )
-    found = fit_threshold(judge, 0.01)
-    low, high = found.coverage_interval
-    assert found.coverage == pytest.approx(0.5)
-    # Share of sure images among 20 draws: standard deviation sqrt(0.25 / 20) = 0.11.
-    assert low == pytest.approx(0.5 - 1.96 * 0.112, abs=0.06)
-    assert high == pytest.approx(0.5 + 1.96 * 0.112, abs=0.06)
