@@ -62,6 +62,44 @@ def test_statistics_are_averaged_and_counters_copied():
     assert not any(parameter.requires_grad for parameter in ema.module.parameters())
 
 
+@pytest.mark.parametrize("decay", [0.3, 0.999])
+def test_the_ema_is_a_slow_loop_to_the_last_bit(decay):
+    generator = torch.Generator().manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(2, 3, 3), nn.BatchNorm2d(3))
+    ema = build_ema(model, decay)
+    slow = {name: value.clone() for name, value in model.state_dict().items()}
+    for step in range(25):
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.add_(torch.randn(parameter.shape, generator=generator))
+        model(torch.randn(2, 2, 5, 5, generator=generator))  # new statistics
+        ema.update_parameters(model)
+        now = min(decay, (1 + step) / (10 + step))
+        for name, value in model.state_dict().items():
+            if value.is_floating_point():
+                slow[name] = torch.lerp(slow[name], value, 1 - now)
+            else:
+                slow[name] = value.clone()
+    found = ema.module.state_dict()
+    assert found.keys() == slow.keys()
+    assert all(torch.equal(found[name], value) for name, value in slow.items())
+    assert slow["1.num_batches_tracked"] == 25
+
+
+def test_the_ema_goes_on_from_a_checkpoint(tmp_path):
+    model = nn.Linear(2, 1)
+    ema, other = build_ema(model, 0.9), build_ema(nn.Linear(2, 1), 0.9)
+    for _ in range(3):
+        nn.init.normal_(model.weight)
+        ema.update_parameters(model)
+    torch.save(ema.state_dict(), tmp_path / "ema")
+    other.load_state_dict(torch.load(tmp_path / "ema", weights_only=True))
+    nn.init.normal_(model.weight)
+    for one in (ema, other):
+        one.update_parameters(model)
+    assert torch.equal(ema.module.weight, other.module.weight)
+
+
 def test_the_best_epoch_is_the_first_with_the_highest_validation_miou():
     assert state([]).best_epoch is None
     assert state([summary(0), summary(1)]).best_epoch is None

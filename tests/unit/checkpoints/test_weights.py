@@ -1,12 +1,20 @@
 """Weights for use: everything needed comes back, anything else is refused."""
 
+import hashlib
 import json
+import struct
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from segconf.checkpoints.weights import load_checkpoint, save_checkpoint
+from segconf.checkpoints.snapshots import snapshot_file, write_snapshot
+from segconf.checkpoints.weights import (
+    load_checkpoint,
+    save_checkpoint,
+    store_temperature,
+    weights_hash,
+)
 from segconf.config.loading import load_config
 from segconf.errors import CheckpointError
 from segconf.models.unet import build_unet
@@ -91,3 +99,67 @@ def test_a_file_of_another_program_or_version(tmp_path, config, metadata):
 def test_weights_are_plain_safetensors(tmp_path, config):
     save_checkpoint(tmp_path / "w.safetensors", {"a": torch.arange(3.0)}, config)
     assert load_file(tmp_path / "w.safetensors")["a"].tolist() == [0.0, 1.0, 2.0]
+
+
+def test_the_hash_by_hand(tmp_path, config):
+    weights = {"b": torch.tensor(7), "a": torch.tensor([[1.0, -2.5]])}
+    save_checkpoint(tmp_path / "best.safetensors", weights, config)
+    expected = hashlib.sha256(
+        b"a torch.float32 (1, 2)\n"
+        + struct.pack("<2f", 1.0, -2.5)
+        + b"b torch.int64 ()\n"
+        + struct.pack("<q", 7)
+    )
+    assert weights_hash(tmp_path) == expected.hexdigest()
+    assert weights_hash(tmp_path / "best.safetensors") == expected.hexdigest()
+
+
+def test_the_hash_is_that_of_the_weights_and_of_nothing_else(tmp_path, config):
+    weights = {"kernel": torch.arange(6.0).reshape(2, 3), "seen": torch.tensor(3)}
+
+    def hash_of(tensors, experiment=config):
+        save_checkpoint(tmp_path / "best.safetensors", tensors, experiment)
+        return weights_hash(tmp_path)
+
+    first = hash_of(weights)
+    store_temperature(tmp_path, 1.7)
+    assert load_file(tmp_path / "best.safetensors").keys() == weights.keys()
+    assert weights_hash(tmp_path) == first
+    reseeded = config.training.model_copy(update={"seed": 8})
+    assert hash_of(weights, config.model_copy(update={"training": reseeded})) == first
+    assert hash_of(dict(reversed(weights.items()))) == first
+    kernel = weights["kernel"].clone()
+    kernel[1, 2] = kernel[1, 2].nextafter(torch.tensor(9.0))  # one bit of one weight
+    others = [
+        weights | {"kernel": kernel},
+        weights | {"kernel": weights["kernel"].reshape(3, 2)},
+        weights | {"kernel": weights["kernel"].view(torch.int32)},
+        weights | {"seen": torch.tensor(4)},
+        weights | {"more": torch.zeros(0)},
+        {"core": weights["kernel"], "seen": weights["seen"]},
+    ]
+    assert len({first, *(hash_of(tensors) for tensors in others)}) == 7
+
+
+def test_the_hash_of_a_method_with_several_files_covers_all_of_them(tmp_path, config):
+    training = config.training.model_copy(update={"method": "aes", "epochs": 2})
+    save_checkpoint(
+        tmp_path / "best.safetensors",
+        {"kernel": torch.zeros(2, 2)},
+        config.model_copy(update={"training": training}),
+    )
+    for epoch in (1, 2):
+        write_snapshot(
+            snapshot_file(tmp_path, epoch), {"kernel": torch.full((2, 2), epoch)}, "float32"
+        )
+
+    def of_one(value, kind, code):
+        return hashlib.sha256(
+            f"kernel torch.{kind} (2, 2)\n".encode() + struct.pack(f"<4{code}", *[value] * 4)
+        ).hexdigest()
+
+    parts = [of_one(0.0, "float32", "f"), *(of_one(value, "int64", "q") for value in (1, 2))]
+    expected = hashlib.sha256("\n".join(parts).encode()).hexdigest()
+    assert weights_hash(tmp_path) == expected
+    write_snapshot(snapshot_file(tmp_path, 1), {"kernel": torch.full((2, 2), 3)}, "float32")
+    assert weights_hash(tmp_path) != expected
