@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from segconf.config.schema import ModelConfig
-from segconf.models.unet import build_model
+from segconf.models.unet import build_unet
 
 CASES = (
     ("resnet34", (192, 256), 6),
@@ -61,7 +61,7 @@ def seconds(
 def compare(encoder: str, size: tuple[int, int], batch: int, rounds: int) -> None:
     """Check that the logits agree, time both, and print the ratios."""
     torch.manual_seed(0)
-    ours = build_model(ModelConfig(encoder=encoder, encoder_weights="none"))
+    ours = build_unet(ModelConfig(encoder=encoder, encoder_weights="none"))
     library = smp.Unet(encoder, encoder_weights=None, classes=2)
     library.load_state_dict(ours.state_dict())
     networks = {

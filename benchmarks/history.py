@@ -117,7 +117,9 @@ def main() -> None:
     """Print memory, then time in memory and memory-mapped."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--design", choices=["ours", "dictionaries"], help="used by itself")
-    parser.add_argument("--step-seconds", type=float, help="time of a training step, for the share")
+    parser.add_argument(
+        "--step-seconds", type=float, help="time of a training step, for the fraction"
+    )
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     if arguments.design:
@@ -137,8 +139,8 @@ def main() -> None:
                 f"gather {gather:.1f} ms, commit {commit:.0f} ms, restore {restore:.0f} ms"
             )
             if arguments.step_seconds:
-                share = (record + gather) / 1000 / arguments.step_seconds
-                print(f"        recording and gathering: {share:.2%} of the step")
+                fraction = (record + gather) / 1000 / arguments.step_seconds
+                print(f"        recording and gathering: {fraction:.2%} of the step")
         on_disk = sum(path.stat().st_size for path in folder.iterdir())
         print(f"disk: {on_disk / MEGABYTE:.0f} MB in three generations")
 

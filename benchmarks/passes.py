@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from segconf.config.schema import ModelConfig
-from segconf.inference.predictors import DropoutPasses, SinglePass, batch_logits
-from segconf.models.unet import build_model
+from segconf.inference.predictors import DropoutPredictor, Pass, SinglePass, predict_batch
+from segconf.methods.method import methods
 
 NETWORKS = {
     "UNet-ResNet34, 192 x 256": ("resnet34", (192, 256)),
@@ -27,15 +27,16 @@ NETWORKS = {
 class WholePasses:
     """The obvious way: the encoder again in every pass."""
 
-    def __init__(self, passes: DropoutPasses) -> None:
-        """Repeat passes with the same channels dropped."""
-        self.count = passes.count
-        self._passes = passes
+    def __init__(self, predictor: DropoutPredictor) -> None:
+        """Repeat its passes with the same channels dropped."""
+        self.count = predictor.count
+        self._predictor = predictor
 
-    def __call__(self, images: Tensor) -> Iterator[Tensor]:
+    def __call__(self, images: Tensor) -> Iterator[Pass]:
         """Logits of the passes."""
-        for decoder in self._passes.decoders:
-            yield self._passes.head(decoder(self._passes.encoder(images)))
+        own = self._predictor
+        for decoder in own.decoders:
+            yield Pass(own.head(decoder(own.encoder(images))))
 
 
 def seconds(work: Callable[[], object], rounds: int) -> float:
@@ -53,7 +54,7 @@ def untrained(encoder: str) -> nn.Module:
     """A network with random weights and dropout."""
     torch.manual_seed(0)
     config = ModelConfig(encoder=encoder, encoder_weights="none")
-    return build_model(config, method="mcdropout").eval()
+    return methods.get("mcdropout").build(config).eval()
 
 
 def compare(name: str, encoder: str, size: tuple[int, int], count: int, rounds: int) -> None:
@@ -61,17 +62,17 @@ def compare(name: str, encoder: str, size: tuple[int, int], count: int, rounds: 
     network = untrained(encoder)
     images = torch.randn(1, 3, *size, generator=torch.Generator().manual_seed(1))
     start = time.process_time()
-    decoders = DropoutPasses(network, count)
+    decoders = DropoutPredictor(network, count)
     prepared = time.process_time() - start
     whole, single = WholePasses(decoders), SinglePass(network)
     if not torch.equal(
-        batch_logits(decoders, images, temperature=1.0),
-        batch_logits(whole, images, temperature=1.0),
+        predict_batch(decoders, images, temperature=1.0).logits,
+        predict_batch(whole, images, temperature=1.0).logits,
     ):
         raise SystemExit(f"{name}: the two ways do not agree")
     taken = {
-        label: seconds(lambda passes=passes: batch_logits(passes, images, temperature=1.0), rounds)
-        for label, passes in (
+        label: seconds(lambda way=way: predict_batch(way, images, temperature=1.0), rounds)
+        for label, way in (
             ("one deterministic pass", single),
             (f"{count} decoders, one encoder", decoders),
             (f"{count} whole networks", whole),

@@ -27,9 +27,10 @@ from segconf.config.schema import ExperimentConfig
 from segconf.inference.model import Model, load_model
 from segconf.inference.pipeline import PredictOptions
 from segconf.inference.predict import predict
+from segconf.inference.predictors import SinglePass
 from segconf.inference.sources import find_images
 from segconf.models.encoders import encoder_normalization
-from segconf.models.unet import build_model
+from segconf.models.unet import build_unet
 from segconf.overlays.layers import LOW_COLOUR, MIDDLE_COLOUR, draw_contour
 from segconf.overlays.overlay import _with_legend, display_size
 
@@ -42,7 +43,7 @@ def untrained(folder: Path, size: tuple[int, int]) -> Path:
         {"model": {"encoder": "resnet18", "encoder_weights": "none"}, "data": {"size": size}}
     )
     torch.manual_seed(0)
-    weights = build_model(config.model, pretrained=False).state_dict()
+    weights = build_unet(config.model, pretrained=False).state_dict()
     save_checkpoint(folder / "best.safetensors", weights, config)
     return folder / "best.safetensors"
 
@@ -78,7 +79,7 @@ def plain_loop(model: Model, images: list[Path], out: Path) -> None:
         with torch.no_grad():
             logits = model.checkpoint.model(((pixels - mean) / std)[None])
             logits = nn.functional.interpolate(logits, picture.size[::-1], mode="bilinear")
-            probabilities = (logits / model.checkpoint.temperature).softmax(dim=1)
+            probabilities = (logits / model.temperature).softmax(dim=1)
             confidence, mask = (values[0].numpy() for values in probabilities.max(dim=1))
         name = f"{path.stem}.png"
         PIL.Image.fromarray(mask.astype(np.uint8)).save(out / "masks" / name)
@@ -173,7 +174,7 @@ def status(field: str) -> float:
 def memory_along(model: Model, count: int, scratch: Path) -> None:
     """Print the resident memory while many images are predicted."""
     write_images(scratch / "images", count, (768, 1024))
-    steps = {round(count * share / 5) for share in range(1, 6)}
+    steps = {round(count * fifths / 5) for fifths in range(1, 6)}
     seen: dict[int, float] = {}
 
     def note(done: int, _total: int) -> None:
@@ -201,7 +202,7 @@ class Grey(nn.Module):
 def huge_tiles(model: Model, side: int, scratch: Path) -> None:
     """Print the peak memory of tiles on a square image, with a network that costs nothing."""
     write_images(scratch / "images", 1, (side, side))
-    model.checkpoint.model.forward = Grey().forward
+    model.predictor = SinglePass(Grey())
     before = status("VmRSS")
     # Making the picture took more memory than predicting it: forget that peak.
     Path("/proc/self/clear_refs").write_text("5", encoding="utf-8")

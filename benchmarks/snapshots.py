@@ -26,8 +26,14 @@ from torch import Tensor, nn
 
 from segconf.checkpoints.snapshots import read_weights, write_snapshot
 from segconf.config.schema import ModelConfig
-from segconf.inference.predictors import Passes, SinglePass, WeightPasses, batch_logits
-from segconf.models.unet import build_model
+from segconf.inference.predictors import (
+    Pass,
+    Predictor,
+    SinglePass,
+    WeightsPredictor,
+    predict_batch,
+)
+from segconf.models.unet import build_unet
 
 SNAPSHOTS, SIZE, REPEATS = 30, (192, 256), 2
 DESIGNS = ("softmax", "swapped", "lent", "kept", "batched")
@@ -36,10 +42,10 @@ MEGABYTE = 1e6
 
 def network() -> nn.Module:
     """A network with random weights, in evaluation mode."""
-    return build_model(ModelConfig(encoder_weights="none")).eval()
+    return build_unet(ModelConfig(encoder_weights="none")).eval()
 
 
-class LentPasses:
+class LentWeights:
     """Weights that take the place of the network's own during a call."""
 
     def __init__(self, model: nn.Module, files: list[Path]) -> None:
@@ -47,16 +53,16 @@ class LentPasses:
         self.count = len(files)
         self._model, self._files = model, files
 
-    def __call__(self, images: Tensor) -> Iterator[Tensor]:
+    def __call__(self, images: Tensor) -> Iterator[Pass]:
         """Logits of every set of weights."""
         like = self._model.state_dict()
         for file in self._files:
             mapped = read_weights(file)
             weights = {name: value.to(like[name].dtype) for name, value in mapped.items()}
-            yield torch.func.functional_call(self._model, weights, images)
+            yield Pass(torch.func.functional_call(self._model, weights, images))
 
 
-class KeptPasses:
+class KeptWeights:
     """Weights that stay in memory and are copied into the network before every pass."""
 
     def __init__(self, model: nn.Module, files: list[Path]) -> None:
@@ -67,14 +73,14 @@ class KeptPasses:
             {name: value.clone() for name, value in read_weights(file).items()} for file in files
         ]
 
-    def __call__(self, images: Tensor) -> Iterator[Tensor]:
+    def __call__(self, images: Tensor) -> Iterator[Pass]:
         """Logits of every set of weights."""
         for weights in self._kept:
             self._model.load_state_dict(weights)
-            yield self._model(images)
+            yield Pass(self._model(images))
 
 
-class BatchedPasses:
+class BatchedWeights:
     """All networks in one vectorised call."""
 
     def __init__(self, model: nn.Module, files: list[Path]) -> None:
@@ -87,41 +93,41 @@ class BatchedPasses:
             for name, value in model.state_dict().items()
         }
 
-    def __call__(self, images: Tensor) -> Iterator[Tensor]:
+    def __call__(self, images: Tensor) -> Iterator[Pass]:
         """Logits of every set of weights."""
 
         def forward(weights: dict[str, Tensor]) -> Tensor:
             logits: Tensor = torch.func.functional_call(self._model, weights, images)
             return logits
 
-        yield from torch.func.vmap(forward)(self._stacked)
+        yield from map(Pass, torch.func.vmap(forward)(self._stacked))
 
 
-def passes_of(design: str, files: list[Path]) -> Passes:
-    """The passes of a design."""
+def predictor_of(design: str, files: list[Path]) -> Predictor:
+    """The predictor of a design."""
     model = network()
     match design:
         case "softmax":
             return SinglePass(model)
         case "swapped":
-            return WeightPasses(model, files)
+            return WeightsPredictor(model, files)
         case "lent":
-            return LentPasses(model, files)
+            return LentWeights(model, files)
         case "kept":
-            return KeptPasses(model, files)
+            return KeptWeights(model, files)
         case _:
-            return BatchedPasses(model, files)
+            return BatchedWeights(model, files)
 
 
 def measure(design: str, folder: Path) -> None:
     """Print peak memory in bytes and seconds per image of a design."""
     torch.set_num_threads(1)
     files = sorted(folder.glob("*.safetensors"))
-    passes = passes_of(design, files)
+    predictor = predictor_of(design, files)
     images = torch.rand(1, 3, *SIZE, generator=torch.Generator().manual_seed(0))
-    seconds = best_seconds(lambda: batch_logits(passes, images, temperature=1.0))
+    seconds = best_seconds(lambda: predict_batch(predictor, images, temperature=1.0))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    print(json.dumps({"peak": peak, "seconds": seconds, "passes": passes.count}))
+    print(json.dumps({"peak": peak, "seconds": seconds, "passes": predictor.count}))
 
 
 def best_seconds(action: Callable[[], object]) -> float:

@@ -42,11 +42,11 @@ from segconf.data.training_set import (
 )
 from segconf.history.predictions import PredictionHistory
 from segconf.losses.ranking import random_partners, ranking_loss
-from segconf.losses.ranking_terms import normalize
+from segconf.losses.ranking_terms import normalize, total_loss
+from segconf.methods.method import LossContext, method_of
 from segconf.models.encoders import encoder_normalization
-from segconf.models.unet import build_model
-from segconf.processes import Ranks
-from segconf.training.step import StepContext, StepOptions, TwoViews, train_epoch
+from segconf.processes import ProcessGroup
+from segconf.training.step import StepOptions, TwoViews, step_terms
 from segconf.training.train import build_optimizer
 
 SIZE = (192, 256)
@@ -134,25 +134,24 @@ def our_epoch(
 ) -> Iterator[object]:
     """The steps of our trainer."""
     torch.manual_seed(0)
-    model = build_model(MODEL).to(memory_format=torch.channels_last).train()
+    config = load_config()
+    method = method_of(config)
+    model = method.build(MODEL).to(memory_format=torch.channels_last).train()
     optimizer = build_optimizer(model, 1e-4)
     history = make_history()
     for name in ("record", "consistency", "correctness"):
         setattr(history, name, history_clock.timed(getattr(history, name)))
 
-    def update(loss: Tensor, _number: int) -> None:
+    views, options = TwoViews(model), StepOptions.of_epoch(config, method, EPOCHS_BEFORE)
+    generator = torch.Generator().manual_seed(0)
+    context = LossContext(config.loss, history, ProcessGroup(), generator, CPU)
+    weights = method.weights(config.loss)
+    for step in build_loader(steps_of_epoch(pixels, normalization), workers=0):
+        loss = total_loss(step_terms(views, step, method, options, context), weights)
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
-
-    yield from train_epoch(
-        TwoViews(model),
-        build_loader(steps_of_epoch(pixels, normalization), workers=0),
-        history,
-        StepOptions.of_epoch(load_config(), EPOCHS_BEFORE),
-        StepContext(EPOCHS_BEFORE, CPU, Ranks(), torch.Generator().manual_seed(0)),
-        update,
-    )
+        yield loss.item()
 
 
 def reference_epoch(pixels: TrainingPixels, normalization: Normalization) -> Iterator[object]:
@@ -247,7 +246,7 @@ def reference_decoding(files: list[Path]) -> Iterator[object]:
 
 
 def main() -> None:
-    """Alternate the steps of the designs and print times, ratios and the share of the history."""
+    """Alternate the steps of the designs and print times, ratios and the part of the history."""
     pixels = make_pixels()
     normalization = Normalization(*encoder_normalization(MODEL.encoder, MODEL.channels))
     history_clock = Stopwatch()
@@ -272,11 +271,11 @@ def main() -> None:
     print(f"ours                               {ours:7.1f} s")
     print(f"reference, images from memory      {memory:7.1f} s   ours / this: {ours / memory:.3f}")
     print(f"reference, decoding in every pass  {published:7.1f} s   {ours / published:.3f}")
-    share = history_clock.seconds / ours
-    print(f"recording and gathering the history: {100 * share:.2f}% of our step")
+    fraction = history_clock.seconds / ours
+    print(f"recording and gathering the history: {100 * fraction:.2f}% of our step")
     for words, total in (("images from memory", memory), ("decoding in every pass", published)):
         print(f"bar 0.5:  {'met' if ours <= 0.5 * total else 'missed'} ({words})")
-    print(f"bar 2%:   {'met' if share < 0.02 else 'missed'}")
+    print(f"bar 2%:   {'met' if fraction < 0.02 else 'missed'}")
 
 
 if __name__ == "__main__":

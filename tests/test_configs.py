@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from segconf.config.loading import load_config, save_config
+from segconf.config.loading import RENAMED, load_config, save_config
 from segconf.config.protocol import load_protocol
 from segconf.config.schema import ExperimentConfig
 from segconf.errors import ConfigError
@@ -29,7 +29,7 @@ def test_every_file_loads(path):
 def test_every_protocol_fits_its_experiment_file(path):
     protocol = load_protocol(path)
     assert set(protocol.methods) == set(METHODS.names())
-    for method in METHODS:
+    for method in METHODS.names():
         settings = protocol.settings_of(method, 20) | {"training.method": method}
         config = load_config(path.parents[1] / path.name, flags=settings)
         assert config.training.method == method
@@ -81,7 +81,7 @@ def test_every_mistake_is_reported_at_once(tmp_path):
         )
     lines = str(caught.value).splitlines()
     expected = [
-        "--set seed: expected section.key=value",
+        "set seed: expected section.key=value",
         f"{path}: data.size = 100: must be divisible by 32",
         f"{path}: data.labelled: unknown key; did you mean data.labeled?",
         f"{path}: loss.consistency_weight = -1: expected a number >= 0",
@@ -89,7 +89,7 @@ def test_every_mistake_is_reported_at_once(tmp_path):
         f"{path}: training.epochs = True: expected a whole number >= 1",
         f"{path}: training.unaugmented_bn_mode = 'test': expected one of train, eval",
         f"{path}: trianing: unknown key; did you mean training?",
-        "--set: training.batch_labeled = 0: expected a whole number >= 1",
+        "set: training.batch_labeled = 0: expected a whole number >= 1",
         "command line: model.classes = 1: expected a whole number >= 2 and <= 255",
     ]
     for start in expected:
@@ -117,6 +117,34 @@ def test_mistakes_of_a_file(tmp_path, text, message):
     with pytest.raises(ConfigError, match=r"experiment\.yaml") as caught:
         load_config(write(tmp_path, text))
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("data.validation_share", "data.validation_fraction"),
+        ("data.test_share", "data.test_fraction"),
+        ("data.resume_labels", "data.labels_from_query"),
+        ("data.accept_as_labels", "data.pseudo_labels"),
+        ("data.maps", "data.pseudo_labels_folder"),
+        ("training.average_decay", "training.ema_decay"),
+        ("training.plain_pass", "training.unaugmented_bn_mode"),
+        ("training.features", "training.ood_detector"),
+    ],
+)
+def test_keys_of_the_version_before_are_refused_with_their_new_name(tmp_path, old, new):
+    section, key = old.split(".")
+    path = write(tmp_path, f"{section}: {{{key}: 1}}")
+    refused = f"{old}: is called {new} since version 0.2"
+    with pytest.raises(ConfigError) as by_file:
+        load_config(path)
+    assert str(by_file.value) == f"{path}: {refused}"
+    with pytest.raises(ConfigError) as by_option:
+        load_config(overrides=[f"{old}=1"])
+    assert str(by_option.value) == f"set: {refused}"
+    section, key = new.split(".")
+    assert key in ExperimentConfig.model_fields[section].annotation.model_fields
+    assert RENAMED[old] == new
 
 
 def test_missing_file():

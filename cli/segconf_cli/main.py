@@ -81,9 +81,12 @@ def with_flags(message: str) -> str:
 
     def flag(match: re.Match[str]) -> str:
         option = names.get(match["name"].replace("_", "-"))
-        return match[0] if option is None else f"{option} {match['value']}:"
+        if option is None:
+            return match[0]
+        return f"{option}:" if match["value"] is None else f"{option} {match['value']}:"
 
-    return re.sub(r"^(?P<name>[a-z_]+)(?: =)? (?P<value>[^:\n]+):", flag, message, flags=re.M)
+    pattern = r"^(?P<name>[a-z_]+)(?:(?: =)? (?P<value>[^:\n]+))?:"
+    return re.sub(pattern, flag, message, flags=re.M)
 
 
 def main() -> None:

@@ -182,10 +182,10 @@ def test_the_list_and_its_contact_sheet(run, tmp_path):
 @pytest.mark.parametrize(
     ("asked", "named"),
     [
-        ({"budget": 0}, r"--budget 0: expected a number from 1"),
-        ({"budget": 8}, r"--budget 8: only 7 images can be asked for. Give a number up to 7"),
+        ({"budget": 0}, r"budget = 0: expected a number from 1"),
+        ({"budget": 8}, r"budget = 8: only 7 images can be asked for. Give a number up to 7"),
         ({"budget": 1, "strategy": "coreset", "diverse": True}, "coreset spreads its choice"),
-        ({"budget": 1, "strategy": "consistency", "pool": "x"}, "Leave out --pool"),
+        ({"budget": 1, "strategy": "consistency", "pool": "x"}, "not a pool"),
         ({"budget": 1, "pool": "nowhere"}, "nowhere: no such folder"),
         ({"budget": 1, "pool": "empty"}, "no image found"),
         ({"budget": 1, "pool": "masked"}, "every image has a mask"),
@@ -220,12 +220,12 @@ def test_mistakes(run, tmp_path, monkeypatch, asked, named):
 
 def test_a_run_without_a_history_of_unlabeled_images(tmp_path):
     run = write_run(tmp_path, EASY | LABELED, labeled=list(LABELED), training__method="softmax")
-    with pytest.raises(ConfigError, match=r"--strategy consistency: .*softmax keeps no history"):
+    with pytest.raises(ConfigError, match=r"strategy = consistency: .*softmax keeps no history"):
         query(run.path, Query(1, "consistency"))
 
 
 def test_all_images_are_labeled(tmp_path):
     run = write_run(tmp_path, LABELED, labeled=list(LABELED))
-    with pytest.raises(DataError, match=r"no unlabeled images in this run. .*--pool"):
+    with pytest.raises(DataError, match=r"no unlabeled images in this run. .*pool"):
         query(run.path, Query(1))
     assert isinstance(run, RunFolder)

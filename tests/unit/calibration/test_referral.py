@@ -5,8 +5,16 @@ import pytest
 import torch
 from sklearn.metrics import roc_auc_score
 
-from segconf.calibration.referral import aurc_interval, image_aurc, image_risk_curve, share_to_refer
+from segconf.calibration.referral import (
+    SCORES,
+    aurc_interval,
+    cases_to_refer,
+    fit_referral,
+    image_aurc,
+    image_risk_curve,
+)
 from segconf.ood.evaluation import detection_metrics
+from segconf.results.rows import CaseRow
 from tests.references import triage as reference
 
 
@@ -52,13 +60,13 @@ def test_fraction_to_refer_worked_by_hand():
     score = np.array([0.9, 0.5, 0.7, 0.3, 0.5])
     quality = np.array([0.9, 0.7, 0.9, 0.2, 0.9])
     # All: 3.6 / 5 = 0.72. Without 0.3: 3.4 / 4 = 0.85. Without both 0.5 as well: 0.9.
-    assert share_to_refer(score, quality, 0.72).referred == 0
-    found = share_to_refer(score, quality, 0.85)
-    assert (found.referred, found.share, found.threshold) == (1, 0.2, 0.5)
+    assert cases_to_refer(score, quality, 0.72).referred == 0
+    found = cases_to_refer(score, quality, 0.85)
+    assert (found.referred, found.fraction, found.threshold) == (1, 0.2, 0.5)
     assert found.kept_quality == pytest.approx(0.85)
-    assert share_to_refer(score, quality, 0.86).referred == 3
-    nothing = share_to_refer(score, quality, 0.91)
-    assert (nothing.referred, nothing.share, nothing.threshold) == (5, 1.0, np.inf)
+    assert cases_to_refer(score, quality, 0.86).referred == 3
+    nothing = cases_to_refer(score, quality, 0.91)
+    assert (nothing.referred, nothing.fraction, nothing.threshold) == (5, 1.0, np.inf)
     assert np.isnan(nothing.kept_quality)
 
 
@@ -67,20 +75,20 @@ def test_fraction_to_refer_agrees_with_the_slow_reference(seed):
     score, quality = random_cases(seed)
     for target in (0.3, 0.5, 0.6, 0.75, 0.95):
         expected = reference.cases_to_refer(score.tolist(), quality.tolist(), target)
-        assert share_to_refer(score, quality, target).referred == expected
+        assert cases_to_refer(score, quality, target).referred == expected
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_detection_agrees_with_scikit_learn_and_slow_loops(seed):
     generator = np.random.default_rng(seed)
     own = generator.integers(0, 12, 37) / 4
-    strangers = generator.integers(3, 16, 21) / 4
-    found = detection_metrics(own, strangers)
-    truth = [0] * len(own) + [1] * len(strangers)
-    assert found["auroc"] == pytest.approx(roc_auc_score(truth, np.append(own, strangers)))
-    expected = reference.detection_error(own.tolist(), strangers.tolist())
+    others = generator.integers(3, 16, 21) / 4
+    found = detection_metrics(own, others)
+    truth = [0] * len(own) + [1] * len(others)
+    assert found["auroc"] == pytest.approx(roc_auc_score(truth, np.append(own, others)))
+    expected = reference.detection_error(own.tolist(), others.tolist())
     assert found["detection_error"] == pytest.approx(expected)
-    assert found["fpr95"] == pytest.approx(reference.nearest_fpr(own.tolist(), strangers.tolist()))
+    assert found["fpr95"] == pytest.approx(reference.nearest_fpr(own.tolist(), others.tolist()))
 
 
 def test_detection_of_the_obvious_and_of_the_reverse():
@@ -88,7 +96,7 @@ def test_detection_of_the_obvious_and_of_the_reverse():
     assert apart == {"auroc": 1.0, "detection_error": 0.0, "fpr95": 0.0}
     reverse = detection_metrics(np.array([3.0, 4.0]), np.array([1.0, 2.0]))
     assert reverse == {"auroc": 0.0, "detection_error": 0.5, "fpr95": 1.0}
-    with pytest.raises(ValueError, match="0 strangers"):
+    with pytest.raises(ValueError, match="0 others"):
         detection_metrics(np.ones(3), np.ones(0))
 
 
@@ -108,3 +116,58 @@ def test_many_images_need_no_square_matrix():
     ordered = risk[np.argsort(-score)]
     expected = (np.cumsum(ordered) / np.arange(1, 60_001)).mean()
     assert image_aurc(score, risk) == pytest.approx(expected)
+
+
+def rows_with(**columns):
+    """Cases whose scores are 0.5 but for the given columns."""
+    count = len(next(iter(columns.values())))
+    rows = []
+    for number in range(count):
+        values = dict.fromkeys(SCORES, 0.5) | {name: v[number] for name, v in columns.items()}
+        rows.append(CaseRow(f"case {number}", f"{number}.png", **values))
+    return rows
+
+
+def test_the_score_with_the_smallest_area_becomes_the_rule():
+    dice = np.array([0.9, 0.8, 0.3, 0.7])
+    rows = rows_with(
+        border_confidence=[0.9, 0.8, 0.2, 0.6],  # the order of the Dice
+        mean_confidence=[0.6, 0.7, 0.8, 0.9],
+        foreground_confidence=[0.9, np.nan, 0.8, 0.7],  # undefined: referred first
+    )
+    found = fit_referral(rows, dice, 0.8)
+    # Without the worst case the mean is 2.4 / 3 = 0.8.
+    assert (found.score, found.threshold, found.fraction) == ("border_confidence", 0.6, 0.25)
+    assert found.kept_dice == pytest.approx(0.8)
+
+
+def test_interval_of_two_kept_cases_is_that_of_either_alone():
+    dice = np.array([0.9, 0.8, 0.1])
+    found = fit_referral(rows_with(patch_confidence=[0.9, 0.8, 0.2]), dice, 0.85)
+    assert (found.score, found.threshold) == ("patch_confidence", 0.8)
+    assert found.kept_dice == pytest.approx(0.85)
+    # Three draws hold one of the two and not the other in 7 of 27 cases each: far more than 2.5%.
+    assert found.interval == pytest.approx((0.8, 0.9))
+
+
+def test_interval_of_the_kept_cases_is_that_of_a_slow_bootstrap():
+    generator = np.random.default_rng(2)
+    dice = generator.uniform(0.3, 1, 60)
+    score = dice + generator.normal(0, 0.1, 60)
+    found = fit_referral(rows_with(expected_dice=score), dice, 0.75)
+    assert found.score == "expected_dice"
+    kept = [(s >= found.threshold, d) for s, d in zip(score, dice, strict=True)]
+    assert found.kept_dice == pytest.approx(np.mean([d for keep, d in kept if keep]))
+    means = []
+    for _ in range(4000):
+        drawn = [kept[pick] for pick in generator.integers(60, size=60)]
+        means.append(np.mean([d for keep, d in drawn if keep]))
+    low, high = np.quantile(means, [0.025, 0.975])
+    assert found.interval == pytest.approx((low, high), abs=0.004)
+    assert high - low > 0.05
+
+
+def test_target_that_no_order_reaches_refers_every_case():
+    found = fit_referral(rows_with(expected_dice=[0.5, 0.6]), np.array([0.4, 0.5]), 0.9)
+    assert (found.threshold, found.fraction) == (np.inf, 1.0)
+    assert np.isnan([found.kept_dice, *found.interval]).all()

@@ -7,7 +7,13 @@ import pytest
 import torch
 from scipy.optimize import minimize_scalar
 
-from segconf.calibration.temperature import BOUNDS, WrittenBatches, fit_temperature, mean_nll
+from segconf.calibration.temperature import (
+    BOUNDS,
+    WrittenBatches,
+    fit_temperature,
+    mean_nll,
+    temperature_interval,
+)
 from segconf.errors import DataError
 
 
@@ -106,6 +112,61 @@ def test_what_cannot_be_fitted_is_refused():
     logits[0, 0, 0, 0] = np.nan
     with pytest.raises(DataError, match="not finite"):
         fit_temperature(in_batches(logits, labels))
+
+
+def test_the_interval_is_the_sandwich_of_finite_differences():
+    """Slopes image by image, and the curvature of their sum, from the slow NLL alone."""
+    logits, labels = calibrated(3, images=5, side=8)
+    logits *= np.array([0.5, 1, 1.5, 2, 3])[:, None, None, None]  # images that disagree
+    labels[:, :2] = 255
+    labels[1, :5] = 255  # images count by their pixels
+    fit = fit_temperature(in_batches(logits, labels, size=2))
+
+    def total(number, shift):
+        pixels = (labels[number] != 255).sum()
+        part = slice(number, number + 1)
+        return pixels * slow_nll(logits[part], labels[part], fit.temperature * math.exp(shift))
+
+    step = 1e-3
+    slopes = [(total(n, step) - total(n, -step)) / (2 * step) for n in range(5)]
+    curvature = sum(
+        (total(n, step) - 2 * total(n, 0) + total(n, -step)) / step**2 for n in range(5)
+    )
+    assert sum(slopes) == pytest.approx(0, abs=1e-2)  # the minimum
+    error = 1.96 * math.sqrt(sum(slope**2 for slope in slopes)) / curvature
+    expected = [fit.temperature * math.exp(sign * error) for sign in (-1, 1)]
+    assert fit.interval == pytest.approx(expected, rel=1e-4)
+    again = temperature_interval(in_batches(logits, labels, size=5)(), fit.temperature)
+    assert again == pytest.approx(fit.interval, rel=1e-9)
+
+
+def test_the_interval_is_that_of_a_bootstrap_over_images():
+    generator = np.random.default_rng(3)
+    logits, labels = calibrated(2, images=40, side=6)
+    logits *= generator.uniform(0.6, 3, (40, 1, 1, 1))
+    fit = fit_temperature(in_batches(logits, labels))
+    right = np.where(labels == 1, 1, -1) * (logits[:, 1] - logits[:, 0])  # log-odds of the truth
+
+    def refitted(picks):
+        margins = right[picks]
+        found = minimize_scalar(
+            lambda t: np.logaddexp(0, -margins / math.exp(t)).sum(), bracket=(0, 0.5)
+        )
+        return math.exp(found.x)
+
+    assert fit.temperature == pytest.approx(refitted(np.arange(40)), rel=1e-4)
+    resampled = [refitted(generator.integers(40, size=40)) for _ in range(600)]
+    low, high = np.quantile(resampled, [0.025, 0.975])
+    # Pixels as units would give 0.6 of this width.
+    assert math.log(fit.interval[1] / fit.interval[0]) == pytest.approx(
+        math.log(high / low), rel=0.15
+    )
+    assert fit.interval[0] < fit.temperature < fit.interval[1]
+
+
+def test_logits_that_say_nothing_leave_the_temperature_open():
+    logits, labels = np.zeros((2, 2, 4, 4)), np.zeros((2, 4, 4), np.uint8)
+    assert temperature_interval(in_batches(logits, labels)(), 1.0) == BOUNDS
 
 
 def test_written_batches_are_made_once_and_stay_the_same():

@@ -11,13 +11,13 @@ from segconf.checkpoints.snapshots import (
     read_weights,
     remove_later,
     snapshot_bytes,
-    snapshot_epochs,
     snapshot_file,
     write_snapshot,
 )
 from segconf.config.loading import load_config
 from segconf.config.schema import TrainingConfig
 from segconf.errors import CheckpointError, ConfigError
+from segconf.methods.method import method_of, methods
 
 
 @pytest.mark.parametrize(
@@ -32,7 +32,8 @@ from segconf.errors import CheckpointError, ConfigError
     ],
 )
 def test_epochs_are_evenly_spread_and_include_the_last(settings, epochs):
-    assert snapshot_epochs(TrainingConfig(**settings)) == epochs
+    training = TrainingConfig(**settings)
+    assert methods.get(training.method).snapshot_epochs(training) == epochs
 
 
 @pytest.mark.parametrize(
@@ -40,13 +41,20 @@ def test_epochs_are_evenly_spread_and_include_the_last(settings, epochs):
     [
         ({"epochs": 10, "snapshots": 11}, "11 do not fit into the 10 epochs"),
         ({"epochs": 10, "snapshots": 5, "snapshot_start": 6}, "5 do not fit into the 4 epochs"),
-        ({"epochs": 10, "method": "aes", "snapshot_start": 10}, "do not fit into the 0 epochs"),
-        ({"method": "aes", "snapshots": 0}, "cannot be 0"),
+        ({"epochs": 10, "method": "aes", "snapshot_start": 10}, "snapshot_start leave room"),
+        ({"method": "aes", "snapshots": 0}, "training.snapshots = 0: .* needs at least one"),
     ],
 )
 def test_impossible_schedules_are_refused(flags, named):
     with pytest.raises(ConfigError, match=named):
-        load_config(flags={f"training.{key}": value for key, value in flags.items()})
+        checked({f"training.{key}": value for key, value in flags.items()})
+
+
+def checked(flags):
+    """The configuration of a run that its method can work with."""
+    config = load_config(flags=flags)
+    method_of(config).check(config)
+    return config
 
 
 def weights():
@@ -93,9 +101,9 @@ def test_the_future_of_a_run_that_fell_back_is_removed(tmp_path):
 
 def test_space_on_the_disk():
     training = TrainingConfig(method="aes", epochs=200)
-    assert snapshot_bytes(1000, training) == 15_000
-    exact = training.model_copy(update={"snapshot_precision": "float32"})
-    assert snapshot_bytes(1000, exact) == 30_000
+    count = len(methods.get("aes").snapshot_epochs(training))
+    assert snapshot_bytes(1000, count, training.snapshot_precision) == 15_000
+    assert snapshot_bytes(1000, count, "float32") == 30_000
 
 
 class Tiny(nn.Module):

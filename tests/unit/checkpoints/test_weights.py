@@ -2,11 +2,13 @@
 
 import hashlib
 import json
+import struct
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from segconf.checkpoints.snapshots import snapshot_file, write_snapshot
 from segconf.checkpoints.weights import (
     load_checkpoint,
     save_checkpoint,
@@ -54,7 +56,7 @@ def test_a_failed_write_keeps_the_file_before(tmp_path, config, monkeypatch):
     path = tmp_path / "best.safetensors"
     save_checkpoint(path, {"a": torch.zeros(2)}, config)
     before = path.read_bytes()
-    monkeypatch.setattr("segconf.checkpoints.weights.save_file", lambda *_a, **_k: 1 / 0)
+    monkeypatch.setattr("segconf.checkpoints.tensors.save_file", lambda *_a, **_k: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         save_checkpoint(path, {"a": torch.ones(2)}, config)
     assert path.read_bytes() == before
@@ -143,3 +145,67 @@ def test_members_belong_to_the_hash_of_an_ensemble(tmp_path, method):
     hashes = [by_hand(tmp_path / name) for name in names]
     together = hashlib.sha256("\n".join(hashes).encode()).hexdigest()
     assert weights_hash(tmp_path) == (together if method == "ensemble" else hashes[0])
+
+
+def test_the_hash_by_hand(tmp_path, config):
+    weights = {"b": torch.tensor(7), "a": torch.tensor([[1.0, -2.5]])}
+    save_checkpoint(tmp_path / "best.safetensors", weights, config)
+    expected = hashlib.sha256(
+        b"a torch.float32 (1, 2)\n"
+        + struct.pack("<2f", 1.0, -2.5)
+        + b"b torch.int64 ()\n"
+        + struct.pack("<q", 7)
+    )
+    assert weights_hash(tmp_path) == expected.hexdigest()
+    assert weights_hash(tmp_path / "best.safetensors") == expected.hexdigest()
+
+
+def test_the_hash_is_that_of_the_weights_and_of_nothing_else(tmp_path, config):
+    weights = {"kernel": torch.arange(6.0).reshape(2, 3), "seen": torch.tensor(3)}
+
+    def hash_of(tensors, experiment=config):
+        save_checkpoint(tmp_path / "best.safetensors", tensors, experiment)
+        return weights_hash(tmp_path)
+
+    first = hash_of(weights)
+    store_temperature(tmp_path, 1.7)
+    assert load_file(tmp_path / "best.safetensors").keys() == weights.keys()
+    assert weights_hash(tmp_path) == first
+    reseeded = config.training.model_copy(update={"seed": 8})
+    assert hash_of(weights, config.model_copy(update={"training": reseeded})) == first
+    assert hash_of(dict(reversed(weights.items()))) == first
+    kernel = weights["kernel"].clone()
+    kernel[1, 2] = kernel[1, 2].nextafter(torch.tensor(9.0))  # one bit of one weight
+    others = [
+        weights | {"kernel": kernel},
+        weights | {"kernel": weights["kernel"].reshape(3, 2)},
+        weights | {"kernel": weights["kernel"].view(torch.int32)},
+        weights | {"seen": torch.tensor(4)},
+        weights | {"more": torch.zeros(0)},
+        {"core": weights["kernel"], "seen": weights["seen"]},
+    ]
+    assert len({first, *(hash_of(tensors) for tensors in others)}) == 7
+
+
+def test_the_hash_of_a_method_with_several_files_covers_all_of_them(tmp_path, config):
+    training = config.training.model_copy(update={"method": "aes", "epochs": 2})
+    save_checkpoint(
+        tmp_path / "best.safetensors",
+        {"kernel": torch.zeros(2, 2)},
+        config.model_copy(update={"training": training}),
+    )
+    for epoch in (1, 2):
+        write_snapshot(
+            snapshot_file(tmp_path, epoch), {"kernel": torch.full((2, 2), epoch)}, "float32"
+        )
+
+    def of_one(value, kind, code):
+        return hashlib.sha256(
+            f"kernel torch.{kind} (2, 2)\n".encode() + struct.pack(f"<4{code}", *[value] * 4)
+        ).hexdigest()
+
+    parts = [of_one(0.0, "float32", "f"), *(of_one(value, "int64", "q") for value in (1, 2))]
+    expected = hashlib.sha256("\n".join(parts).encode()).hexdigest()
+    assert weights_hash(tmp_path) == expected
+    write_snapshot(snapshot_file(tmp_path, 1), {"kernel": torch.full((2, 2), 3)}, "float32")
+    assert weights_hash(tmp_path) != expected

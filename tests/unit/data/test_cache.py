@@ -54,7 +54,7 @@ def test_arrays_are_memory_mapped_and_read_only(dataset):
 
 def test_second_preparation_reads_no_image(dataset, monkeypatch):
     PixelCache(dataset, GRID).images(cases_of(dataset), label="training")
-    monkeypatch.setattr("segconf.data.cache.read_image", None)
+    monkeypatch.setattr("segconf.data.preprocessing.read_image", None)
     images = PixelCache(dataset, GRID).images(cases_of(dataset), label="training")
     np.testing.assert_array_equal(images[3], disc(3)[0])
 
@@ -170,7 +170,7 @@ def test_slices_of_a_volume_are_read_with_one_pass(tmp_path, monkeypatch):
     volume = np.random.default_rng(0).integers(0, 256, (32, 32, 4)).astype(np.uint8)
     nibabel.save(nibabel.Nifti1Image(volume, np.eye(4)), root / "images/scan.nii.gz")
     grid = Preprocessing((32, 32), channels=1, intensity_window=(0.0, 255.0))
-    import segconf.data.cache as module
+    import segconf.data.preprocessing as module
 
     calls = []
     original = module.read_image

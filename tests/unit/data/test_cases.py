@@ -118,7 +118,7 @@ def test_every_problem_of_a_folder_is_listed(tmp_path):
         (lambda _: None, "no such folder or data set"),
         (lambda root: root.write_text("x"), "a file"),
         (lambda root: root.mkdir(), "has no images/ folder (it holds nothing)"),
-        (lambda root: (root / "ISIC-2017_Test_v2_Data").mkdir(parents=True), "isic --data"),
+        (lambda root: (root / "ISIC-2017_Test_v2_Data").mkdir(parents=True), "data set isic"),
     ],
 )
 def test_not_a_data_set(tmp_path, make, message):

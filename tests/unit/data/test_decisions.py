@@ -18,19 +18,19 @@ CASES = (
 
 
 def matched_ids(*names):
-    matched, strangers = decided_cases(dict.fromkeys(names, "edit"), CASES)
-    return {name: [case.id for case in cases] for name, cases in matched.items()}, strangers
+    matched, unmatched = decided_cases(dict.fromkeys(names, "edit"), CASES)
+    return {name: [case.id for case in cases] for name, cases in matched.items()}, unmatched
 
 
 def test_ids_names_and_volumes():
-    found, strangers = matched_ids("b/one", "two", "scan", "elsewhere/b/two", "three")
+    found, unmatched = matched_ids("b/one", "two", "scan", "elsewhere/b/two", "three")
     assert found == {
         "b/one": ["b/one"],
         "two": ["b/two"],  # the folder b was predicted
         "scan": ["scan_z000", "scan_z001"],
         "elsewhere/b/two": ["b/two"],  # a folder above was predicted
     }
-    assert strangers == ["three"]
+    assert unmatched == ["three"]
 
 
 def test_a_name_of_several_images():

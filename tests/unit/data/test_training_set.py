@@ -137,7 +137,7 @@ def test_ranks_share_the_images(prepared):
         np.testing.assert_array_equal(rows, np.sort(part.unlabeled_rows))
 
 
-def test_pixels_of_a_step_are_normalised_plain_views(prepared):
+def test_pixels_of_a_step_are_normalised_unaugmented_views(prepared):
     pixels, _ = prepared
     step = dataset_of(pixels)[1]
     row = int(step.labeled.cases[2])

@@ -152,44 +152,6 @@ def test_probabilities_and_logits_are_evaluated_alike():
     assert first == pytest.approx(second, abs=1e-6)
 
 
-def test_threshold_by_hand():
-    # Confidence 0.95: ten right. 0.85: four right, one wrong. 0.75: three right, two wrong.
-    probability = np.array([[0.95] * 10 + [0.85] * 5 + [0.75] * 5])
-    mask = np.array([[1] * 10 + [1] * 4 + [0] + [1] * 3 + [0] * 2], np.uint8)
-    evaluator = evaluated(probability, mask)
-    found = fit_threshold(evaluator.pooled["all"], evaluator.summaries, 0.1)
-    # 1 / 15 = 0.067 wrong at 0.85; 3 / 20 = 0.15 with the rest.
-    assert found.threshold == pytest.approx(0.85, abs=1e-6)
-    assert found.coverage == pytest.approx(15 / 20)
-    assert found.risk == pytest.approx(1 / 15)
-    assert found.right_below == pytest.approx(3 / 5)
-    assert found.coverage_interval == pytest.approx((0.75, 0.75))  # one image: nothing to vary
-
-
-def test_threshold_that_nothing_reaches():
-    evaluator = evaluated(np.full((2, 2), 0.9), np.zeros((2, 2)))
-    found = fit_threshold(evaluator.pooled["all"], evaluator.summaries, 0.1)
-    assert (found.threshold, found.coverage) == (1.0, 0.0)
-    assert found.right_below == 0.0
-
-
-def test_coverage_interval_varies_with_the_images():
-    evaluator = Evaluator(2, Tolerances())
-    for number in range(20):
-        sure = number % 2
-        evaluator.add_logits(
-            f"case {number}",
-            logits_of(np.full((4, 4), 0.99 if sure else 0.6)),
-            np.full((4, 4), 1 if sure else 0, np.uint8),
-        )
-    found = fit_threshold(evaluator.pooled["all"], evaluator.summaries, 0.01)
-    low, high = found.coverage_interval
-    assert found.coverage == pytest.approx(0.5)
-    # Fraction of sure images among 20 draws: standard deviation sqrt(0.25 / 20) = 0.11.
-    assert low == pytest.approx(0.5 - 1.96 * 0.112, abs=0.06)
-    assert high == pytest.approx(0.5 + 1.96 * 0.112, abs=0.06)
-
-
 def test_coverage_interval_is_that_of_the_draws_of_the_bootstrap():
     generator = np.random.default_rng(4)
     evaluator = Evaluator(2, Tolerances())

@@ -26,7 +26,7 @@ from pathlib import Path
 import torch
 torch.set_num_threads(1)
 sys.path.insert(0, sys.argv[2])
-from tests.unit.test_history_crash import keep_training
+from tests.unit.history.test_storage import keep_training
 
 for _ in sys.stdin:
     child = os.fork()

@@ -17,7 +17,7 @@ class Limited:
         self.sizes.append(len(images))
         if len(images) > self.limit:
             raise self.error
-        return images * 2
+        return images * 2, images.flatten(1) + 1
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,9 @@ def test_memory_errors_halve_the_batch_and_it_stays_halved(error):
     runner = BatchRunner(network, 8)
     images = torch.arange(10.0).reshape(10, 1, 1, 1)
 
-    assert torch.equal(runner(images), images * 2)
+    logits, features = runner(images)
+    assert torch.equal(logits, images * 2)
+    assert torch.equal(features, images.flatten(1) + 1)
     assert network.sizes == [8, 4, 2, 2, 2, 2, 2]
     assert runner.batch_size == 2
 
@@ -52,14 +54,18 @@ def test_other_errors_are_not_swallowed():
 def test_the_last_batch_is_filled_up():
     network = Limited(4, MemoryError())
     images = torch.arange(5.0).reshape(5, 1, 1, 1)
-    assert torch.equal(BatchRunner(network, 4)(images), images * 2)
+    logits, features = BatchRunner(network, 4)(images)
+    assert torch.equal(logits, images * 2)
+    assert torch.equal(features, images.flatten(1) + 1)
     assert network.sizes == [4, 4]
 
 
 def test_the_time_of_an_image_is_that_in_a_full_batch(monkeypatch):
     clock = iter([0.0, 8.0, 100.0, 104.0])  # before and after each of two batches
     monkeypatch.setattr("segconf.inference.batch_runner.time.perf_counter", lambda: next(clock))
-    runner = BatchRunner(lambda images: images, 4)
+    runner = BatchRunner(lambda images: (images, None), 4)
     assert runner.seconds_per_image is None
-    runner(torch.zeros(5, 1, 1, 1))  # four images, and one that is filled up to four
+    assert (
+        runner(torch.zeros(5, 1, 1, 1))[1] is None
+    )  # four images, and one that is filled up to four
     assert runner.seconds_per_image == 12 / 8

@@ -1,4 +1,4 @@
-"""Stochastic passes: their limits without dropout and noise; nothing but the image counts."""
+"""Predictors: their limits without dropout and noise; nothing but the image counts."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -10,13 +10,13 @@ from segconf.checkpoints.weights import load_checkpoint, save_checkpoint
 from segconf.config.schema import ExperimentConfig
 from segconf.inference.model import load_model
 from segconf.inference.predictors import (
-    DropoutPasses,
-    NoisyPasses,
+    DropoutPredictor,
+    NoisyLogits,
+    Pass,
     SinglePass,
-    batch_logits,
-    passes_of,
+    predict_batch,
 )
-from segconf.models.unet import build_unet
+from segconf.methods.method import method_of
 from tests.references.aleatoric import expected_probability
 
 SIZE = (32, 32)
@@ -37,7 +37,7 @@ def network(method="mcdropout", dropout=0.2):
     """Untrained, but with BatchNorm statistics and logits of a useful size."""
     config = experiment(method, dropout=dropout)
     torch.manual_seed(0)
-    model = build_unet(config.model, method=method).train()
+    model = method_of(config).build(config.model).train()
     for module in model.modules():
         if isinstance(module, nn.BatchNorm2d):
             module.momentum = None  # the statistics of all that was seen
@@ -49,15 +49,15 @@ def images(count=3, seed=7):
     return torch.randn(count, 3, *SIZE, generator=torch.Generator().manual_seed(seed))
 
 
-def probabilities(passes, batch):
-    return batch_logits(passes, batch, temperature=1.0).softmax(dim=1)
+def probabilities(predictor, batch):
+    return predict_batch(predictor, batch, temperature=1.0).logits.softmax(dim=1)
 
 
 def test_without_dropout_all_passes_are_the_deterministic_one():
     model = network(dropout=0.0)
     with torch.no_grad():
         expected = model(images())
-        logits = torch.stack(list(DropoutPasses(model, 4)(images())))
+        logits = torch.stack([one.logits for one in DropoutPredictor(model, 4)(images())])
     assert (logits.var(dim=0) == 0).all()
     assert torch.equal(logits[0], expected)
 
@@ -70,7 +70,9 @@ def test_the_mean_converges_to_the_softmax_as_dropout_vanishes():
     for share in (0.4, 0.1, 0.01, 0.0):
         for block in model.decoder.blocks:
             block.share = share
-        errors.append((probabilities(DropoutPasses(model, 10), images()) - expected).abs().mean())
+        errors.append(
+            (probabilities(DropoutPredictor(model, 10), images()) - expected).abs().mean()
+        )
     assert errors[0] > errors[1] > errors[2] > errors[3]
     assert errors[0] > 0.01
     assert errors[3] < 1e-6
@@ -87,11 +89,11 @@ class Multiply(nn.Module):
 
 def test_the_encoder_once_gives_what_whole_passes_with_the_same_channels_give():
     model = network()
-    passes = DropoutPasses(model, 5)
+    predictor = DropoutPredictor(model, 5)
     with torch.no_grad():
-        fast = list(passes(images()))
-        assert len(fast) == passes.count == 5
-        for logits, decoder in zip(fast, passes.decoders, strict=True):
+        fast = [one.logits for one in predictor(images())]
+        assert len(fast) == predictor.count == 5
+        for logits, decoder in zip(fast, predictor.decoders, strict=True):
             for block, thin in zip(model.decoder.blocks, decoder.blocks, strict=True):
                 block.dropout = Multiply(thin.dropout.factors.flatten())
             torch.testing.assert_close(logits, model(images()))
@@ -103,15 +105,16 @@ def test_the_encoder_runs_once():
     calls = []
     model.encoder.register_forward_hook(lambda *_: calls.append("encoder"))
     model.segmentation_head.register_forward_hook(lambda *_: calls.append("head"))
-    batch_logits(DropoutPasses(model, 3), images(), temperature=1.0)
+    predict_batch(DropoutPredictor(model, 3), images(), temperature=1.0)
     assert calls == ["encoder", "head", "head", "head"]
 
 
 def test_the_average_is_over_probabilities():
-    passes = DropoutPasses(network(), 5)
+    predictor = DropoutPredictor(network(), 5)
     with torch.no_grad():
-        expected = torch.stack([logits.softmax(dim=1) for logits in passes(images())]).mean(dim=0)
-    torch.testing.assert_close(probabilities(passes, images()), expected)
+        single = [one.logits.softmax(dim=1) for one in predictor(images())]
+    expected = torch.stack(single).mean(dim=0)
+    torch.testing.assert_close(probabilities(predictor, images()), expected)
 
 
 @pytest.mark.parametrize("method", ["mcdropout", "aleatoric"])
@@ -121,11 +124,11 @@ def test_what_is_predicted_depends_on_the_image_alone(tmp_path, method):
     save_checkpoint(path, network(method).state_dict(), config)
     one, all_at_once = (load_model(path, device="cpu", batch_size=size) for size in (1, 5))
     batch = images(5)
-    alone = torch.cat([one.run(image[None]) for image in batch])
-    torch.testing.assert_close(alone, all_at_once.run(batch), rtol=1e-4, atol=1e-5)
-    torch.testing.assert_close(alone.flip(0), one.run(batch.flip(0)), rtol=0, atol=0)
+    alone = torch.cat([one.batches(image[None])[0] for image in batch])
+    torch.testing.assert_close(alone, all_at_once.batches(batch)[0], rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(alone.flip(0), one.batches(batch.flip(0))[0], rtol=0, atol=0)
     with ThreadPoolExecutor(4) as pool:
-        threaded = torch.cat(list(pool.map(lambda image: one.run(image[None]), batch)))
+        threaded = torch.cat(list(pool.map(lambda image: one.batches(image[None])[0], batch)))
     torch.testing.assert_close(threaded, alone, rtol=0, atol=0)
 
 
@@ -138,21 +141,21 @@ def test_checkpoints_come_back_with_their_method(tmp_path, method):
     assert checkpoint.config == config
     assert not checkpoint.model.training
     assert checkpoint.model.get_submodule("decoder.blocks.4.dropout").p == 0.35
-    passes = passes_of(checkpoint)
-    assert passes.count == 4
-    again = DropoutPasses(model, 4)
+    predictor = method_of(config).predictor(checkpoint)
+    assert predictor.count == method_of(config).passes(config) == 4
+    again = DropoutPredictor(model, 4)
     if method == "aleatoric":
-        again = NoisyPasses(again, 2)
-    assert torch.equal(probabilities(passes, images()), probabilities(again, images()))
+        again = NoisyLogits(again, 2)
+    assert torch.equal(probabilities(predictor, images()), probabilities(again, images()))
 
 
 @pytest.mark.parametrize("method", ["softmax", "crl", "consistency"])
 def test_other_methods_take_one_pass(tmp_path, method):
     config = experiment(method)
     save_checkpoint(tmp_path / "w.safetensors", network(method).state_dict(), config)
-    passes = passes_of(load_checkpoint(tmp_path / "w.safetensors"))
-    assert isinstance(passes, SinglePass)
-    assert passes.count == 1
+    predictor = method_of(config).predictor(load_checkpoint(tmp_path / "w.safetensors"))
+    assert isinstance(predictor, SinglePass)
+    assert predictor.count == method_of(config).passes(config) == 1
 
 
 class Constant(nn.Module):
@@ -174,15 +177,15 @@ class Repeated:
         self._model = model
 
     def __call__(self, batch):
-        return (self._model(batch) for _ in range(self.count))
+        return (Pass(self._model(batch)) for _ in range(self.count))
 
 
 @pytest.mark.parametrize(("mean", "log_variance"), [(0.5, 0.0), (2.0, 2.0), (-1.0, 3.0)])
 def test_the_mean_over_noise_is_the_integral(mean, log_variance):
     """Two noisy logits differ by a normal variable with the sum of their variances."""
     model = Constant(0.0, mean, log_variance, log_variance)
-    passes = NoisyPasses(Repeated(model, 400), classes=2)
-    found = probabilities(passes, images(1))
+    predictor = NoisyLogits(Repeated(model, 400), classes=2)
+    found = probabilities(predictor, images(1))
     expected = expected_probability(mean, (2 * torch.tensor(log_variance).exp()).sqrt().item())
     assert found[0, 1, 0, 0].item() == pytest.approx(expected, abs=0.01)
     assert (found == found[:, :, :1, :1]).all()  # equal pixels, equal confidence
@@ -190,7 +193,8 @@ def test_the_mean_over_noise_is_the_integral(mean, log_variance):
 
 def test_without_variance_noise_does_nothing():
     model = Constant(0.2, 1.0, -200.0, -200.0)
-    found = batch_logits(NoisyPasses(Repeated(model, 8), classes=2), images(1), temperature=1.0)
+    predictor = NoisyLogits(Repeated(model, 8), classes=2)
+    found = predict_batch(predictor, images(1), temperature=1.0).logits
     expected = torch.tensor([0.2, 1.0]).log_softmax(dim=0)
     torch.testing.assert_close(found[0, :, 3, 4], expected)
 
@@ -198,7 +202,7 @@ def test_without_variance_noise_does_nothing():
 def test_noise_lowers_the_confidence():
     quiet, noisy = Constant(0.0, 3.0, -9.0, -9.0), Constant(0.0, 3.0, 2.0, 2.0)
     confidence = [
-        probabilities(NoisyPasses(Repeated(model, 50), classes=2), images(1)).max().item()
+        probabilities(NoisyLogits(Repeated(model, 50), classes=2), images(1)).max().item()
         for model in (quiet, noisy)
     ]
     assert confidence[1] < confidence[0] - 0.1

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from segconf.errors import ConfigError, DataError
-from segconf.inference.sources import Part, find_images
+from segconf.inference.sources import Shard, find_images
 
 
 def touch(folder: Path, *names: str) -> None:
@@ -53,12 +53,12 @@ def test_nothing_to_predict_is_an_error(tmp_path, name, message):
         find_images([tmp_path / name])
 
 
-def test_parts_share_everything_out(tmp_path):
+def test_shards_share_everything_out(tmp_path):
     touch(tmp_path, *(f"{number}.png" for number in range(7)))
     items = find_images([tmp_path]).items
-    shares = [Part.parse(f"{part}/3").own(items) for part in (1, 2, 3)]
-    assert [len(share) for share in shares] == [3, 2, 2]
-    assert sorted(source.case for share in shares for source in share) == list("0123456")
+    shards = [Shard.parse(f"{number}/3").own(items) for number in (1, 2, 3)]
+    assert [len(shard) for shard in shards] == [3, 2, 2]
+    assert sorted(source.case for shard in shards for source in shard) == list("0123456")
     for text in ("0/3", "4/3", "1", "a/b", "-1/2"):
-        with pytest.raises(ConfigError, match="--part"):
-            Part.parse(text)
+        with pytest.raises(ConfigError, match="shard "):
+            Shard.parse(text)

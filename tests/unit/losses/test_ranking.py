@@ -11,7 +11,6 @@ from segconf.losses.ranking import (
     sampled_ranking_loss,
 )
 from segconf.losses.ranking_terms import (
-    LossTerms,
     RankingOptions,
     consistency_term,
     correctness_term,
@@ -275,7 +274,9 @@ def test_half_precision_confidence_is_ranked_in_single_precision(generator):
 
 
 def test_total_loss_weighs_each_term():
-    terms = LossTerms(torch.tensor(1.0), torch.tensor(10.0), torch.tensor(100.0))
-    total = total_loss(terms, correctness_weight=0.5, consistency_weight=0.25)
+    terms = {
+        name: torch.tensor(value) for name, value in zip("abc", (1.0, 10.0, 100.0), strict=True)
+    }
+    total = total_loss(terms, {"a": 1.0, "b": 0.5, "c": 0.25})
     # 1 + 0.5 * 10 + 0.25 * 100
     assert total.item() == 31

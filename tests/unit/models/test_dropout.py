@@ -5,8 +5,8 @@ import torch
 from torch import nn
 
 from segconf.config.schema import ModelConfig
+from segconf.methods.method import methods
 from segconf.models.dropout import DropoutBlock, FixedDropout, thinned
-from segconf.models.unet import build_unet
 
 METHODS = ("mcdropout", "aleatoric")
 BLOCKS = 5
@@ -15,7 +15,7 @@ BLOCKS = 5
 def network(method="mcdropout", dropout=0.3, seed=0):
     config = ModelConfig(encoder="tu-test_resnet", encoder_weights="none", dropout=dropout)
     torch.manual_seed(seed)
-    return build_unet(config, method=method)
+    return methods.get(method).build(config)
 
 
 def images(count=2):

@@ -49,8 +49,8 @@ def test_without_hub_there_are_two_ways_out(monkeypatch, error):
     monkeypatch.setattr(network.smp, "Unet", out_of_reach)
     with pytest.raises(CheckpointError) as refusal:
         build_unet(config("resnet34", "imagenet"))
-    assert "--set model.encoder_weights=FILE" in str(refusal.value)
-    assert "--set model.encoder_weights=none" in str(refusal.value)
+    assert "model.encoder_weights=FILE" in str(refusal.value)
+    assert "model.encoder_weights=none" in str(refusal.value)
 
 
 def test_trained_weights_need_no_encoder_weights():

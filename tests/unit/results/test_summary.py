@@ -1,15 +1,20 @@
 """The numbers of a row, by hand and against slow loops."""
 
-import json
 import math
 
 import numpy as np
 import pytest
 
-from segconf.calibration.stored import Calibration, read_calibration
-from segconf.errors import CheckpointError
 from segconf.results.maps import Maps
-from segconf.results.rows import LOW_AREA, LOW_BORDER, LOW_DICE, NO_LESION, CaseRow, read_row, table
+from segconf.results.rows import (
+    EMPTY_MASK,
+    LOW_AREA,
+    LOW_BORDER,
+    LOW_DICE,
+    CaseRow,
+    read_row,
+    table,
+)
 from segconf.results.summary import border_confidence, level_counts, percentile, summarize
 
 FULL = 65535
@@ -40,10 +45,10 @@ def test_two_by_four_pixels_worked_by_hand():
 
     row = summarize(ROW, maps, threshold=0.7)
 
-    assert row.lesion_share == 3 / 8
+    assert row.foreground_fraction == 3 / 8
     assert row.mean_confidence == pytest.approx(6.7 / 8, abs=1e-5)
     assert row.confidence_p05 == pytest.approx(0.6, abs=1e-5)
-    assert row.under_threshold_share == 2 / 8
+    assert row.below_threshold_fraction == 2 / 8
     assert row.expected_dice == pytest.approx(2 * 2.3 / (2.9 + 3))  # 0.78
     # The band (radius 1): all but the first column.
     assert row.border_confidence == pytest.approx((0.8 + 0.6 + 0.9 + 1 + 0.6 + 0.8) / 6, abs=1e-5)
@@ -63,7 +68,7 @@ def test_flags_of_a_low_border_and_of_an_empty_mask():
 
     empty = Maps(np.zeros((1, 4, 4), np.uint8), np.full((1, 4, 4), FULL, np.uint16), 0.0, 0.0)
     row = summarize(ROW, empty, threshold=0.7, notes=("note: x",))
-    assert row.flags == ("note: x", NO_LESION)
+    assert row.flags == ("note: x", EMPTY_MASK)
     assert math.isnan(row.expected_dice)  # nothing was found and nothing was thought possible
     assert table([row]).splitlines()[1].split(",")[13] == ""
     assert math.isnan(row.border_confidence)
@@ -91,8 +96,10 @@ def test_counts_and_percentiles_equal_sorting():
     counts = level_counts(levels)
     np.testing.assert_array_equal(counts, np.bincount(levels.reshape(-1), minlength=FULL + 1))
     ordered = np.sort(levels.reshape(-1))
-    for share in (0.05, 0.5, 0.999):
-        assert percentile(counts, share) == ordered[math.ceil(share * len(ordered)) - 1] / FULL
+    for fraction in (0.05, 0.5, 0.999):
+        assert (
+            percentile(counts, fraction) == ordered[math.ceil(fraction * len(ordered)) - 1] / FULL
+        )
 
 
 def test_the_slice_to_look_at_has_most_unsure_pixels_then_most_foreground():
@@ -113,18 +120,7 @@ def test_rows_survive_json_and_become_a_table(tmp_path):
     assert math.isnan(again.mean_confidence)
 
     lines = table([row]).splitlines()
-    assert lines[0].startswith("case,file,height,width,slices,slice,lesion_share,mean_confidence")
-    assert lines[1] == '"ä, b","x""y.png",2,3,1,0,,,,,,,,0.250000,,one; two,'
-
-
-def test_calibration_of_a_run_and_its_default(tmp_path):
-    assert read_calibration(tmp_path) == Calibration(0.7, None, None)
-    assert Calibration(0.7).upper == pytest.approx(0.85)
-    (tmp_path / "calibration.json").write_text(
-        json.dumps({"threshold": 0.9, "max_risk": 0.02, "right_below": 0.71})
+    assert lines[0].startswith(
+        "case,file,height,width,slices,slice,foreground_fraction,mean_confidence"
     )
-    assert read_calibration(tmp_path / "best.safetensors") == Calibration(0.9, 0.02, 0.71)
-    for broken in ("{}", "[]", '{"threshold": 2}', "no json"):
-        (tmp_path / "calibration.json").write_text(broken)
-        with pytest.raises(CheckpointError, match=r"calibration\.json"):
-            read_calibration(tmp_path)
+    assert lines[1] == '"ä, b","x""y.png",2,3,1,0,,,,,,,,0.250000,,one; two,'

@@ -11,9 +11,10 @@ from torch import nn
 from segconf.data.training_set import Batch, TrainingStep
 from segconf.history.predictions import PredictionHistory
 from segconf.losses.ranking import random_partners
-from segconf.losses.ranking_terms import RankingOptions
-from segconf.processes import Ranks
-from segconf.training.step import StepContext, StepOptions, TwoViews, in_mode, step_terms
+from segconf.losses.ranking_terms import total_loss
+from segconf.methods.method import LossContext, method_of
+from segconf.processes import ProcessGroup
+from segconf.training.step import StepOptions, TwoViews, in_mode, step_terms
 from tests.references.aleatoric import sampled_cross_entropy
 from tests.references.history import SlowHistory
 from tests.references.ranking import normalize, ranking_loss
@@ -23,14 +24,9 @@ SIZE = (3, 4)
 PIXELS = 12
 LABELED, UNLABELED = [3, 1], [0, 4, 2]  # slots of the history
 EPOCHS_BEFORE = 5
-OPTIONS = StepOptions(
-    correctness_weight=0.5,
-    consistency_weight=0.15,
-    ranking=RankingOptions(pairs="all"),
-    record=True,
-    rank=True,
-    plain_training_mode=True,
-)
+CONFIG = settings(training__method="consistency", loss__pairs="all")
+METHOD = method_of(CONFIG)
+OPTIONS = StepOptions(epoch=EPOCHS_BEFORE, record=True, rank=True, batch_norm_training=True)
 
 
 class RedOverGreen(nn.Module):
@@ -76,9 +72,14 @@ def make_histories(masks):
     return history, slow
 
 
-def context(seed=11):
+def context(history, config=CONFIG, seed=11):
     generator = torch.Generator().manual_seed(seed)
-    return StepContext(EPOCHS_BEFORE, torch.device("cpu"), Ranks(), generator)
+    return LossContext(config.loss, history, ProcessGroup(), generator, torch.device("cpu"))
+
+
+def terms_of(network, step, history, options=OPTIONS):
+    """The terms of the consistency ranking loss."""
+    return step_terms(TwoViews(network), step, METHOD, options, context(history))
 
 
 def by_hand(step, slow, weight=1.5):
@@ -120,20 +121,20 @@ def by_hand(step, slow, weight=1.5):
 def test_terms_equal_those_worked_out_pixel_by_pixel():
     step = make_step()
     history, slow = make_histories(step.labeled.masks)
-    terms = step_terms(TwoViews(RedOverGreen()), step, history, OPTIONS, context())
+    terms = terms_of(RedOverGreen(), step, history)
 
     segmentation, correctness, consistency = by_hand(step, slow)
-    assert terms.segmentation.item() == pytest.approx(segmentation, rel=1e-5)
-    assert terms.correctness.item() == pytest.approx(correctness, rel=1e-5)
-    assert terms.consistency.item() == pytest.approx(consistency, rel=1e-5)
+    assert terms["segmentation"].item() == pytest.approx(segmentation, rel=1e-5)
+    assert terms["correctness"].item() == pytest.approx(correctness, rel=1e-5)
+    assert terms["consistency"].item() == pytest.approx(consistency, rel=1e-5)
     # The two targets are different enough that one cannot stand in for the other.
     assert abs(correctness - consistency) > 0.01
 
 
-def test_plain_views_are_recorded_not_augmented_ones():
+def test_unaugmented_views_are_recorded_not_augmented_ones():
     step = make_step()
     history, slow = make_histories(step.labeled.masks)
-    step_terms(TwoViews(RedOverGreen()), step, history, OPTIONS, context())
+    terms_of(RedOverGreen(), step, history)
     by_hand(step, slow)
 
     for case in range(5):
@@ -149,9 +150,8 @@ def test_the_gradient_is_that_of_the_weighted_sum():
     step = make_step()
     history, _ = make_histories(step.labeled.masks)
     network = RedOverGreen()
-    terms = step_terms(TwoViews(network), step, history, OPTIONS, context())
-    loss = terms.segmentation + 0.5 * terms.correctness + 0.15 * terms.consistency
-    loss.backward()
+    terms = terms_of(network, step, history)
+    total_loss(terms, METHOD.weights(CONFIG.loss)).backward()
 
     def value(weight):
         parts = by_hand(step, make_histories(step.labeled.masks)[1], weight)
@@ -170,18 +170,22 @@ def test_terms_of_the_methods(method, correctness_counts, consistency_counts):
     if method != "consistency":
         step = replace(step, unlabeled=None)
     history = make_histories(step.labeled.masks)[0] if method != "softmax" else None
-    options = StepOptions.of_epoch(settings(training__method=method, loss__pairs="all"), 0)
-    terms = step_terms(TwoViews(RedOverGreen()), step, history, options, context())
+    config = settings(training__method=method, loss__pairs="all")
+    chosen = method_of(config)
+    options = StepOptions.of_epoch(config, chosen, EPOCHS_BEFORE)
+    views = TwoViews(RedOverGreen())
+    terms = step_terms(views, step, chosen, options, context(history, config))
 
-    assert terms.segmentation > 0
-    assert bool(terms.correctness > 0) is correctness_counts
-    assert bool(terms.consistency > 0) is consistency_counts
+    assert tuple(terms) == chosen.terms
+    assert terms["segmentation"] > 0
+    assert bool(terms.get("correctness", 0) > 0) is correctness_counts
+    assert bool(terms.get("consistency", 0) > 0) is consistency_counts
 
 
 def test_without_unlabeled_images_consistency_is_ranked_on_the_labeled_ones():
     step = replace(make_step(), unlabeled=None)
     history, slow = make_histories(step.labeled.masks)
-    terms = step_terms(TwoViews(RedOverGreen()), step, history, OPTIONS, context())
+    terms = terms_of(RedOverGreen(), step, history)
 
     by_hand(make_step(), slow)
     gaps = (1.5 * (step.labeled.images[:, 0] - step.labeled.images[:, 1])).abs()
@@ -190,7 +194,7 @@ def test_without_unlabeled_images_consistency_is_ranked_on_the_labeled_ones():
     pairs = torch.Generator().manual_seed(11)
     random_partners(2 * PIXELS - 1, pairs)  # drawn for the correctness term, one pixel ignored
     expected = ranking_loss(confidence, target, random_partners(2 * PIXELS, pairs).tolist())
-    assert terms.consistency.item() == pytest.approx(expected, rel=1e-5)
+    assert terms["consistency"].item() == pytest.approx(expected, rel=1e-5)
 
 
 class ModeProbe(nn.Module):
@@ -209,12 +213,12 @@ class ModeProbe(nn.Module):
 
 @pytest.mark.parametrize("training_mode", [True, False])
 @pytest.mark.parametrize("rank", [True, False])
-def test_only_the_unaugmented_bn_mode_borrows_another_mode(training_mode, rank):
+def test_only_the_unaugmented_pass_borrows_another_mode(training_mode, rank):
     step = make_step()
     history, _ = make_histories(step.labeled.masks)
     network = ModeProbe().train()
-    options = replace(OPTIONS, plain_training_mode=training_mode, rank=rank)
-    step_terms(TwoViews(network), step, history, options, context())
+    options = replace(OPTIONS, batch_norm_training=training_mode, rank=rank)
+    terms_of(network, step, history, options)
 
     assert network.calls == [(2, True, True), (5, training_mode, rank)]
     assert network.training
@@ -229,10 +233,10 @@ def test_the_mode_is_given_back_after_an_error():
     assert network.norm.training
 
 
-def test_no_unaugmented_bn_mode_where_nothing_is_recorded_or_ranked():
+def test_no_unaugmented_pass_where_nothing_is_recorded_or_ranked():
     network = ModeProbe().train()
     options = replace(OPTIONS, record=False, rank=False)
-    step_terms(TwoViews(network), make_step(), None, options, context())
+    terms_of(network, make_step(), None, options)
     assert network.calls == [(2, True, True)]
 
 
@@ -242,13 +246,15 @@ def test_no_unaugmented_bn_mode_where_nothing_is_recorded_or_ranked():
 )
 def test_history_and_ranking_begin_when_they_are_told_to(epoch, record, rank):
     config = settings(training__history_start=2, training__ranking_warmup=4)
-    options = StepOptions.of_epoch(config, epoch)
+    options = StepOptions.of_epoch(config, method_of(config), epoch)
     assert (options.record, options.rank) == (record, rank)
 
 
 def test_a_sweep_replaces_the_record_of_the_steps():
-    assert not StepOptions.of_epoch(settings(training__history="sweep"), 0).record
-    assert StepOptions.of_epoch(settings(training__history="sweep"), 0).rank
+    config = settings(training__history="sweep")
+    options = StepOptions.of_epoch(config, method_of(config), 0)
+    assert not options.record
+    assert options.rank
 
 
 class NoisyRedOverGreen(RedOverGreen):
@@ -263,17 +269,27 @@ def test_the_aleatoric_term_is_the_sampled_likelihood_of_the_augmented_views():
     config = settings(training__method="aleatoric", loss__noise_samples=3)
     network = NoisyRedOverGreen()
     torch.manual_seed(4)
-    terms = step_terms(TwoViews(network), step, None, StepOptions.of_epoch(config, 0), context())
+    method = method_of(config)
+    options = StepOptions.of_epoch(config, method, 0)
+    terms = step_terms(TwoViews(network), step, method, options, context(None, config))
     torch.manual_seed(4)
     noise = torch.randn(3, 2, 2, *SIZE).double().numpy()
 
     outputs = network(step.augmented_images).detach().double().numpy()
     masks = step.augmented_masks.numpy()
     losses = sampled_cross_entropy(outputs[:, :2], outputs[:, 2:], masks, noise)
-    assert terms.segmentation.item() == pytest.approx(losses.sum() / (masks != 255).sum(), rel=1e-5)
-    assert (terms.correctness, terms.consistency) == (0, 0)
+    assert terms["segmentation"].item() == pytest.approx(
+        losses.sum() / (masks != 255).sum(), rel=1e-5
+    )
+    assert tuple(terms) == ("segmentation",)
 
 
 @pytest.mark.parametrize("method", ["softmax", "mcdropout"])
 def test_methods_without_variance_use_the_cross_entropy(method):
-    assert StepOptions.of_epoch(settings(training__method=method), 0).noise_samples == 0
+    step = make_step()
+    config = settings(training__method=method)
+    chosen = method_of(config)
+    options = StepOptions.of_epoch(config, chosen, 0)
+    terms = step_terms(TwoViews(RedOverGreen()), step, chosen, options, context(None, config))
+    segmentation, _, _ = by_hand(step, make_histories(step.labeled.masks)[1])
+    assert terms["segmentation"].item() == pytest.approx(segmentation, rel=1e-5)
