@@ -7,7 +7,8 @@ from torch import nn
 from torch.nn.functional import conv2d
 
 from segconf.config.schema import ModelConfig
-from segconf.models.folding import DEEPEST, FoldedBlock
+from segconf.models import folding
+from segconf.models.folding import DEEPEST, FoldedBlock, fold_upsampling
 from segconf.models.unet import build_unet
 
 
@@ -90,3 +91,49 @@ def test_any_size_equals_the_written_map(target):
     written = features[:, :, rows][:, :, :, columns]
     wanted = conv2d(written, block.conv1[0].weight, padding=1)
     torch.testing.assert_close(block(features, *target), wanted)
+
+
+class Wrapped(nn.Module):
+    """A block that another version of the library might have: no convolutions by their names."""
+
+    def __init__(self, block):
+        super().__init__()
+        self.block = block
+
+    def forward(self, *inputs, **options):
+        return self.block(*inputs, **options)
+
+
+def plain_unet():
+    return smp.Unet("resnet18", encoder_weights=None, classes=2)
+
+
+def test_a_folded_network_is_verified_and_draws_no_random_number(caplog):
+    network = plain_unet()
+    before = torch.get_rng_state()
+    assert fold_upsampling(network, 3)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert network.training
+    assert not caplog.records
+
+
+def test_a_decoder_that_cannot_be_folded_stays_as_it_is(caplog):
+    network = plain_unet()
+    network.decoder.blocks[3] = Wrapped(network.decoder.blocks[3])
+    blocks = list(network.decoder.blocks)
+    pixels = torch.rand(1, 3, 64, 64)
+    expected = network.eval()(pixels)
+    assert not fold_upsampling(network, 3)
+    assert list(network.decoder.blocks) == blocks
+    assert torch.equal(network(pixels), expected)
+    assert "the decoder is used as it is" in caplog.text
+
+
+def test_a_folded_network_that_differs_is_not_used(caplog, monkeypatch):
+    network = plain_unet().eval()
+    pixels = torch.rand(1, 3, 64, 64)
+    expected = network(pixels)
+    monkeypatch.setattr(folding, "SPREAD", folding.SPREAD + 0.5)
+    assert not fold_upsampling(network, 3)
+    assert torch.equal(network(pixels), expected)
+    assert "outputs differ by" in caplog.text

@@ -1,0 +1,55 @@
+"""The command line offers what the library has, and speaks in its own flags."""
+
+from typing import get_args
+
+import pytest
+
+import segconf
+from segconf.active.strategies import STRATEGIES
+from segconf.overlays.overlay import STYLES
+from segconf.registry import METHODS
+from segconf.review.export import Format as ExportFormat
+from segconf_cli.export import Format
+from segconf_cli.main import with_flags
+from segconf_cli.options import MethodName, Strategy, Style
+
+
+@pytest.mark.parametrize(
+    ("choices", "known"),
+    [
+        (Strategy, STRATEGIES),
+        (Style, STYLES),
+        (Format, get_args(ExportFormat)),
+        (MethodName, METHODS.names()),
+    ],
+    ids=["strategy", "style", "format", "method"],
+)
+def test_every_choice_of_the_library_is_an_option(choices, known):
+    assert [choice.value for choice in choices] == list(known)
+
+
+@pytest.mark.parametrize(
+    ("message", "shown"),
+    [
+        ("budget = 0: expected a number from 1.", "--budget 0: expected a number from 1."),
+        ("target_dice = 3: too large", "--target-dice 3: too large"),
+        ("set training.epochs: expected", "--set training.epochs: expected"),
+        ("set: training.epoch: unknown key", "--set: training.epoch: unknown key"),
+        ("shard 3: expected I/N, such as 1/4.", "--shard 3: expected I/N, such as 1/4."),
+        ("/data/a.png: no such file.", "/data/a.png: no such file."),
+        ("model.encoder = x: unknown", "model.encoder = x: unknown"),
+    ],
+)
+def test_values_become_flags(message, shown):
+    assert with_flags(message) == shown
+
+
+def test_the_api_is_complete_and_lazy():
+    names = (
+        *("train", "evaluate", "predict", "calibrate", "load_model", "load_config"),
+        *("ConfidenceMetrics", "PredictionHistory", "ranking_loss"),
+    )
+    assert set(names) <= set(segconf.__all__)
+    assert all(getattr(segconf, name).__name__ == name for name in names)
+    with pytest.raises(AttributeError, match="no attribute 'magic'"):
+        segconf.magic  # noqa: B018
