@@ -94,6 +94,6 @@ def _show(queue: Queue, out: Path, sheet: Path) -> None:
     lines += [
         f"List: {out}, contact sheet: {sheet}",
         "When they have masks:",
-        f"  segconf train DATASET --resume-labels {out}",
+        f"  segconf train DATASET --labels-from-query {out}",
     ]
     results().print("\n".join(lines), highlight=False, markup=False)

@@ -43,7 +43,7 @@ class Queue:
 
 
 def write_queue(queue: Queue, path: Path) -> None:
-    """Write the list that annotators work off, and `segconf train --resume-labels` reads."""
+    """Write the list that annotators work off, and `segconf train --labels-from-query` reads."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(COLUMNS)
