@@ -12,6 +12,7 @@ import torch
 from PIL import Image
 from typer.testing import CliRunner
 
+from segconf.calibration.calibrate import calibrate
 from segconf.checkpoints.weights import load_checkpoint
 from segconf.data.datasets.dataset import find_cases
 from segconf.errors import DataError, TrainingError
@@ -52,7 +53,7 @@ def test_metrics_agree_with_the_slow_reference(run):
 
 
 def test_command_writes_the_report_and_prints_the_table(run):
-    result = CliRunner().invoke(app, ["evaluate", str(run), "--max-risk", "0.4"])
+    result = CliRunner().invoke(app, ["evaluate", str(run)])
     assert result.exit_code == 0, result.output
     folder = run / "evaluation/test"
     content = json.loads((folder / "metrics.json").read_text())
@@ -72,15 +73,18 @@ def test_command_writes_the_report_and_prints_the_table(run):
 
 
 def test_threshold_is_fitted_on_validation_images_and_stored(run):
-    evaluation = evaluate(run, EvaluationOptions("test", max_risk=0.2, device="cpu"))
-    on_validation = evaluate(run, EvaluationOptions("val", max_risk=0.2, device="cpu"))
-    assert evaluation.threshold == on_validation.threshold
-    assert 0 < evaluation.threshold.coverage < 1
-    stored = json.loads((run / "calibration.json").read_text())
-    assert stored["threshold"] == evaluation.threshold.threshold
-    assert load_model(run).calibration.threshold == stored["threshold"]
-    pooled = on_validation.report.pooled
-    assert evaluation.threshold.coverage == pooled.threshold_for_risk(0.2).coverage
+    found = calibrate(run, max_risk=0.2, device="cpu").calibration
+    before = (run / "calibration.json").read_bytes()
+    on_validation = evaluate(run, EvaluationOptions("val", device="cpu"))
+    assert (run / "calibration.json").read_bytes() == before  # evaluating fits nothing
+    assert load_model(run).calibration.threshold == found.threshold
+    assert 0 < found.threshold.coverage < 1
+    stored = json.loads(before)["threshold"]
+    assert stored["confidence"] == found.threshold.confidence
+    assert load_model(run).scale.threshold == stored["confidence"]
+    fitted = on_validation.report.pooled.threshold_for_risk(0.2)
+    assert found.threshold.coverage == fitted.coverage
+    assert found.threshold.confidence == fitted.confidence
 
 
 def test_native_grid_judges_what_predict_saves(run, tmp_path):
