@@ -18,7 +18,6 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-import segconf.checkpoints.weights
 import segconf.training.train as trainer
 from segconf.comparison import launcher as execution
 from segconf.comparison.benchmark import BenchmarkRequest, build_tables, plan_runs, write_tables
@@ -26,7 +25,7 @@ from segconf.comparison.launcher import Crew, Status, carry_out
 from segconf.errors import SegconfError
 from segconf_cli.main import app
 from segconf_cli.progress import BenchmarkView
-from tests.training_runs import SETTINGS, Interrupter, TinyNetwork
+from tests.training_runs import SETTINGS, Interrupter, use_network
 
 PROTOCOL = """
 methods:
@@ -77,9 +76,7 @@ class Ended:
 @pytest.fixture
 def launched(monkeypatch):
     """Commands that were carried out in this process, with the tiny network."""
-    build = lambda _config, **_options: TinyNetwork()  # noqa: E731
-    monkeypatch.setattr(trainer, "build_model", build)
-    monkeypatch.setattr(segconf.checkpoints, "build_model", build)
+    use_network(monkeypatch)
     monkeypatch.setattr(execution, "POLL_SECONDS", 0)
     commands = []
 
@@ -167,7 +164,7 @@ def test_two_methods_from_nothing_to_the_tables(request_, launched, tmp_path):
 
 
 def test_an_interrupted_training_is_resumed(request_, launched, monkeypatch):
-    original = trainer.Loop.run_epoch
+    original = trainer.Trainer.run_epoch
     interrupter = Interrupter(1, 1)
 
     def run_epoch(self, state):
@@ -176,7 +173,7 @@ def test_an_interrupted_training_is_resumed(request_, launched, monkeypatch):
         return original(self, state)
 
     with monkeypatch.context() as patch:
-        patch.setattr(trainer.Loop, "run_epoch", run_epoch)
+        patch.setattr(trainer.Trainer, "run_epoch", run_epoch)
         runs, statuses, _ = run_all(request_)
     assert [status.state for status in statuses] == ["failed", "failed"]
     assert [run.finished_epochs for run in runs] == [1, 1]
@@ -264,7 +261,7 @@ def test_the_processors_are_divided(monkeypatch):
     assert Crew(None, jobs=3).environment()["OMP_NUM_THREADS"] == "2"
     assert Crew(None, jobs=20).environment()["OMP_NUM_THREADS"] == "1"
     monkeypatch.delenv("OMP_NUM_THREADS")
-    monkeypatch.setattr(execution, "_usable_processors", lambda: 6)
+    monkeypatch.setattr(execution, "usable_processors", lambda: 6)
     assert Crew(None, jobs=2).environment()["OMP_NUM_THREADS"] == "3"
 
 
