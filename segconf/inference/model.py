@@ -73,7 +73,8 @@ class Model:
             path: the run folder, or its weights file.
             device: where the network computes.
             batch_size: images that the network sees at once.
-            calibrated: False for the network's own logits, whatever the run has stored.
+            calibrated: False for the network's own logits, whatever the run has stored, and
+                without its detector.
         """
         self.checkpoint = load_checkpoint(path, device=device)
         self.weights_sha256 = weights_hash(path)
@@ -91,7 +92,9 @@ class Model:
         self.predictor = method_of(self.config).predictor(self.checkpoint)
         default = 1 if device.type == "cpu" else _ACCELERATOR_BATCH
         self.batches = BatchRunner(self._predict, batch_size or default)
-        self.detector: OODDetector | None = load_detector(path, self.weights_sha256)
+        self.detector: OODDetector | None = (
+            load_detector(path, self.weights_sha256) if calibrated else None
+        )
         self._extractor = None
         if self.detector is not None:
             network = self.checkpoint.model

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from segconf.data.cases import Case, CaseSet
-from segconf.data.datasets.dataset import dataset_key
+from segconf.data.datasets.dataset import dataset_folder, dataset_key, is_named
 from segconf.data.splits import Split
 
 
@@ -26,8 +26,10 @@ class RunData:
     def of(cls, dataset: str, data: Path | None, split: Split) -> "RunData":
         """Describe the data of a new run."""
         used = (*split.labeled, *split.unlabeled, *split.validation)
-        # Absolute, so that the run can be continued from any folder.
-        where = None if data is None else str(data.absolute())
+        # Absolute, so that the run can be continued from any folder, the default one included.
+        folder = dataset_folder(dataset, data)
+        is_kept = data is not None or (is_named(dataset) and not folder.is_absolute())
+        where = str(folder.absolute()) if is_kept else None
         accepted = {
             case.id: str(case.mask_path.absolute())
             for case in split.labeled

@@ -169,11 +169,11 @@ def test_a_round_by_hand(segconf, folder_dataset, tmp_path):
     segconf("train", folder_dataset, "--labeled", 3, "--out", "first", *SMALL)
     code, out, _ = segconf("query", "first", "--budget", 2, "--device", "cpu")
     assert code == 0
-    assert "segconf train DATASET --resume-labels next.csv" in out
+    assert "segconf train DATASET --labels-from-query next.csv" in out
     with Image.open(tmp_path / "next.png") as sheet:
         assert np.asarray(sheet).shape[2] == 3
     code, _, _ = segconf(
-        "train", folder_dataset, "--resume-labels", "next.csv", "--out", "second", *SMALL
+        "train", folder_dataset, "--labels-from-query", "next.csv", "--out", "second", *SMALL
     )
     assert code == 0
     assert labeled(tmp_path / "first") < labeled(tmp_path / "second")
@@ -204,7 +204,10 @@ def test_a_simulation_by_hand(segconf, demo, tmp_path):
         (["query", "run", "--budget", "0"], "--budget 0"),
         (["active", "demo", "--strategies", "random,magic"], "--strategies magic: unknown"),
         (["active", "nowhere"], "nowhere: no such folder or data set"),
-        (["train", "discs", "--accept-as-labels", "d.json"], "accept_as_labels and maps go"),
+        (
+            ["train", "discs", "--pseudo-labels", "d.json"],
+            "pseudo_labels and pseudo_labels_folder go",
+        ),
     ],
 )
 def test_mistakes_are_one_message_and_exit_code_2(segconf, folder_dataset, arguments, named):

@@ -25,7 +25,7 @@ from tests.training_runs import (
     use_network,
 )
 
-NEXT = {"data__labeled": None, "data__resume_labels": "next.csv", "training__epochs": 2}
+NEXT = {"data__labeled": None, "data__labels_from_query": "next.csv", "training__epochs": 2}
 
 
 @pytest.fixture
@@ -65,8 +65,8 @@ def test_a_list_that_changed_does_not_change_a_run(folder_dataset, tmp_path):
     write_list(tmp_path / "next.csv", ["case_007"])  # the next query, under the same name
     train_tiny(folder_dataset, tmp_path / "second", resume=True, **NEXT)
     assert differences(contents(tmp_path / "whole"), contents(tmp_path / "second")) == []
-    changes = NEXT | {"data__resume_labels": None}
-    with pytest.raises(TrainingError, match=r"data.resume_labels was next.csv, now None"):
+    changes = NEXT | {"data__labels_from_query": None}
+    with pytest.raises(TrainingError, match=r"data.labels_from_query was next.csv, now None"):
         train_tiny(folder_dataset, tmp_path / "second", resume=True, **changes)
 
 
@@ -113,7 +113,7 @@ def decide(folder, **decisions):
     (folder / "decisions.json").write_text(json.dumps(content))
 
 
-ACCEPT = NEXT | {"data__accept_as_labels": "decisions.json", "data__maps": "maps"}
+ACCEPT = NEXT | {"data__pseudo_labels": "decisions.json", "data__pseudo_labels_folder": "maps"}
 
 
 @pytest.mark.usefixtures("first")
@@ -220,7 +220,7 @@ def test_a_list_that_query_did_not_write(folder_dataset, tmp_path, text, named):
 
 
 def test_contradictions_of_the_configuration():
-    with pytest.raises(ConfigError, match="accept_as_labels and maps go together"):
-        settings(data__accept_as_labels="decisions.json")
-    chosen = settings(data__resume_labels="next.csv").data
-    assert (chosen.labeled, str(chosen.resume_labels)) == (None, "next.csv")
+    with pytest.raises(ConfigError, match="pseudo_labels and pseudo_labels_folder go together"):
+        settings(data__pseudo_labels="decisions.json")
+    chosen = settings(data__labels_from_query="next.csv").data
+    assert (chosen.labeled, str(chosen.labels_from_query)) == (None, "next.csv")

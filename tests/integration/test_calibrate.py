@@ -8,31 +8,31 @@ import torch
 from safetensors import safe_open
 from typer.testing import CliRunner
 
-import segconf.checkpoints.weights
 from segconf.calibration.calibrate import calibrate
-from segconf.checkpoints.weights import load_checkpoint, store_temperature
-from segconf.errors import CheckpointError
+from segconf.checkpoints.weights import (
+    load_checkpoint,
+    save_checkpoint,
+    store_temperature,
+    weights_hash,
+)
+from segconf.errors import CheckpointError, ConfigError
 from segconf.evaluation.evaluate import EvaluationOptions, evaluate
 from segconf.inference.model import load_model
 from segconf_cli.main import app
-from tests.training_runs import TinyNetwork, train_tiny
+from tests.training_runs import train_tiny, use_network
 
 
 @pytest.fixture
 def run(folder_dataset, tmp_path, monkeypatch):
     """A trained run whose logits were then made twenty times as large."""
-
-    def build(_config, **_options):
-        return TinyNetwork()
-
-    monkeypatch.setattr(segconf.checkpoints, "build_model", build)
+    use_network(monkeypatch)
     folder = tmp_path / "run"
     train_tiny(folder_dataset, folder, training__method="softmax", training__epochs=3)
     trained = load_checkpoint(folder)
     weights = trained.model.state_dict()
     for name in ("last.weight", "last.bias"):
         weights[name] = 20 * weights[name]
-    segconf.checkpoints.save_checkpoint(folder / "best.safetensors", weights, trained.config)
+    save_checkpoint(folder / "best.safetensors", weights, trained.config)
     return folder
 
 
@@ -75,27 +75,32 @@ def test_evaluate_and_predict_use_the_temperature(run, folder_dataset):
 def test_calibrating_twice_gives_the_same(run):
     first = calibrate(run, device="cpu")
     content = (run / "best.safetensors").read_bytes()
+    stored = (run / "calibration.json").read_text()
     (run / "calibration.json").write_text('{"threshold": 0.8}')
     second = calibrate(run, device="cpu")
     assert second.fit == first.fit
     assert second.before == first.before
     assert (run / "best.safetensors").read_bytes() == content
-    # Fitted after the temperature, which has not changed: it still holds.
-    assert second.removed_threshold is None
-    assert (run / "calibration.json").exists()
+    assert second.calibration == first.calibration
+    assert (run / "calibration.json").read_text() == stored
 
 
-def test_the_command_says_what_changed_and_removes_a_stale_threshold(run):
+def test_the_command_says_what_changed_and_replaces_a_stale_threshold(run):
     (run / "calibration.json").write_text('{"threshold": 0.8}')
     result = CliRunner().invoke(app, ["calibrate", str(run), "--device", "cpu"])
     assert result.exit_code == 0, result.output
     temperature = load_checkpoint(run).temperature
-    assert f"Temperature {temperature:.4f} from 4 validation images" in result.stdout
+    stored = json.loads((run / "calibration.json").read_text())
+    assert f"Temperature {temperature:.4f} (95% interval " in result.stdout
+    assert stored["temperature"]["value"] == temperature
+    assert {stored[name]["images"] for name in ("temperature", "threshold", "referral")} == {4}
     assert "NLL x10 " in result.stdout
     assert "ECE x10^2 " in result.stdout
-    assert not (run / "calibration.json").exists()
-    assert "segconf evaluate" in result.stderr
-    assert "--max-risk" in result.stderr
+    assert stored["weights_sha256"] == weights_hash(run)
+    assert stored["threshold"]["max_risk"] == 0.02
+    assert f"Risk threshold {stored['threshold']['confidence']:.4f}: " in result.stdout
+    assert "Referral for a mean Dice of 0.85: " in result.stdout
+    assert "calibration.json" in result.stderr
     assert "warning" not in result.stderr
 
 
@@ -104,11 +109,11 @@ def test_a_temperature_at_the_bound_is_a_warning(run):
     weights = trained.model.state_dict()
     weights["last.weight"] = torch.zeros_like(weights["last.weight"])
     weights["last.bias"] = torch.tensor([-1.0, 1.0])  # all foreground, which is mostly wrong
-    segconf.checkpoints.save_checkpoint(run / "best.safetensors", weights, trained.config)
+    save_checkpoint(run / "best.safetensors", weights, trained.config)
     result = CliRunner().invoke(app, ["calibrate", str(run), "--device", "cpu"])
     assert result.exit_code == 0, result.output
     assert load_checkpoint(run).temperature == 20
-    assert "warning: this is the end of the range" in result.stderr
+    assert "warning: the temperature is at the end of the range" in result.stderr
 
 
 def test_the_temperature_of_a_weights_file(run, tmp_path):
@@ -118,3 +123,19 @@ def test_the_temperature_of_a_weights_file(run, tmp_path):
     assert json.loads(metadata["config"])["training"]["method"] == "softmax"
     with pytest.raises(CheckpointError, match="no such file"):
         store_temperature(tmp_path / "nowhere", 2.0)
+
+
+def test_targets_that_are_no_fractions_are_refused(run):
+    for name in ("max_risk", "target_dice"):
+        with pytest.raises(ConfigError, match=rf"{name} = 1\.2: expected a number between 0 and 1"):
+            calibrate(run, device="cpu", **{name: 1.2})
+    assert not (run / "calibration.json").exists()
+
+
+def test_without_scaling_the_logits_stay_as_they_are(run):
+    store_temperature(run, 3.0)
+    found = calibrate(run, scaling="none", device="cpu")
+    assert found.fit is None
+    assert found.calibration.temperature is None
+    assert load_model(run, device="cpu").temperature == 1.0
+    assert found.before == found.after

@@ -18,17 +18,26 @@ from torch.nn.parallel import DistributedDataParallel
 from segconf.data.training_set import Batch, TrainingStep
 from segconf.errors import SegconfError, TrainingError
 from segconf.history.predictions import PredictionHistory
-from segconf.losses.ranking_terms import RankingOptions, total_loss
+from segconf.losses.ranking_terms import total_loss
+from segconf.methods.consistency import ConsistencyRanking
+from segconf.methods.method import LossContext
 from segconf.metrics.streaming import ConfidenceMetrics
-from segconf.processes import Ranks, joined
+from segconf.processes import ProcessGroup, joined
 from segconf.training import validation
 from segconf.training.history_maps import history_maps
-from segconf.training.step import StepContext, StepOptions, TwoViews, step_terms
-from tests.training_runs import Interrupter, TinyNetwork, contents, differences, train_tiny
+from segconf.training.step import StepOptions, TwoViews, step_terms
+from tests.training_runs import (
+    Interrupter,
+    TinyNetwork,
+    contents,
+    differences,
+    settings,
+    train_tiny,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 SIZE = (4, 5)
-OPTIONS = StepOptions(0.5, 0.15, RankingOptions(), record=True, rank=True, plain_training_mode=True)
+OPTIONS = StepOptions(epoch=4, record=True, rank=True, batch_norm_training=True)
 
 
 def free_port():
@@ -59,7 +68,7 @@ def part_of_step(labeled, unlabeled):
     )
 
 
-def loss_and_gradient(ranks, labeled, unlabeled):
+def loss_and_gradient(group, labeled, unlabeled):
     """Loss of the part of a rank with some past, and the gradient that the optimizer sees."""
     step = part_of_step(labeled, unlabeled)
     count = len(labeled) + len(unlabeled)
@@ -73,12 +82,15 @@ def loss_and_gradient(ranks, labeled, unlabeled):
         history.record(torch.arange(count), past[epoch, own], epoch=epoch, masks=masks)
     network = small_network()
     views = TwoViews(network)
-    if ranks.world > 1:
+    if group.world > 1:
         views = DistributedDataParallel(views)
-    context = StepContext(4, torch.device("cpu"), ranks, torch.Generator().manual_seed(3))
-    terms = step_terms(views, step, history, OPTIONS, context)
-    loss = total_loss(terms, correctness_weight=0.5, consistency_weight=0.15)
-    (loss * ranks.world).backward()
+    method, weights = ConsistencyRanking(), settings().loss
+    pairs = torch.Generator().manual_seed(3)
+    context = LossContext(weights, history, group, pairs, torch.device("cpu"))
+    terms = step_terms(views, step, method, OPTIONS, context)
+    assert method.weights(weights) == {"segmentation": 1, "correctness": 0.5, "consistency": 0.15}
+    loss = total_loss(terms, method.weights(weights))
+    (loss * group.world).backward()
     return loss.item(), [parameter.grad for parameter in network.parameters()]
 
 
@@ -88,11 +100,11 @@ def one_rank(rank, ports, dataset, out):
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(ports[0])}
     os.environ |= {"RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_RANK": str(rank)}
     torch.set_num_threads(1)
-    with joined(torch.device("cpu")) as ranks:
+    with joined(torch.device("cpu")) as group:
         split = ([0, 1, 2], [0, 1]) if rank == 0 else ([3, 4], [2, 3, 4, 5])
-        torch.save(loss_and_gradient(ranks, *split), out / f"step{rank}.pt")
-        torch.save(ranks.collect(f"rank {rank}"), out / f"collected{rank}.pt")
-        failure = failing_on_first(ranks)
+        torch.save(loss_and_gradient(group, *split), out / f"step{rank}.pt")
+        torch.save(group.collect(f"rank {rank}"), out / f"collected{rank}.pt")
+        failure = failing_on_first(group)
         torch.save(failure, out / f"failure{rank}.pt")
     seen = []
     original = validation.ConfidenceMetrics.update
@@ -110,7 +122,8 @@ def one_rank(rank, ports, dataset, out):
 
     os.environ["MASTER_PORT"] = str(ports[1])
     train_tiny(dataset, out / "run", network=network)
-    torch.save((sum(seen), kept[-1].state_dict()), out / f"trained{rank}.pt")
+    # The first network is trained; another one is built to load the best weights at the end.
+    torch.save((sum(seen), kept[0].state_dict()), out / f"trained{rank}.pt")
     interrupter = Interrupter(2, 1) if rank == 0 else None
     os.environ["MASTER_PORT"] = str(ports[2])
     try:
@@ -121,12 +134,12 @@ def one_rank(rank, ports, dataset, out):
     train_tiny(dataset, out / "interrupted", resume=True)
 
 
-def failing_on_first(ranks):
+def failing_on_first(group):
     def work():
         raise SegconfError("disk full")
 
     try:
-        ranks.on_first(work)
+        group.on_first(work)
     except SegconfError as error:
         return str(error)
     return None
@@ -148,7 +161,7 @@ def two_ranks(tmp_path_factory):
 
 
 def test_the_loss_of_a_step_is_that_of_one_process(two_ranks):
-    alone, gradient = loss_and_gradient(Ranks(), [0, 1, 2, 3, 4], [0, 1, 2, 3, 4, 5])
+    alone, gradient = loss_and_gradient(ProcessGroup(), [0, 1, 2, 3, 4], [0, 1, 2, 3, 4, 5])
     for rank in (0, 1):
         loss, averaged = torch.load(two_ranks / f"step{rank}.pt")
         assert loss == pytest.approx(alone, rel=1e-5)

@@ -6,13 +6,13 @@ import shutil
 import numpy as np
 import pytest
 import torch
-from segconf.training.ensemble import member_config
 
 from segconf.checkpoints.weights import load_checkpoint, save_checkpoint
 from segconf.config.loading import load_config
 from segconf.errors import CheckpointError, TrainingError
 from segconf.evaluation.evaluate import EvaluationOptions, evaluate
 from segconf.inference.model import load_model
+from segconf.methods.method import method_of
 from segconf.runs.run_folder import RunFolder, newest_run
 from segconf.training.epoch import TrainingListener
 from tests.averages import assert_predicts_the_mean, pixels, softmax
@@ -73,7 +73,7 @@ def test_members_share_images_and_differ_in_their_seed(folder_dataset, tmp_path,
 def test_probabilities_are_the_mean_of_the_members(run):
     each = [softmax(load_model(run / "members" / n).grid_logits(pixels())) for n in "01"]
     model = load_model(run)
-    assert model.passes.count == 2
+    assert model.predictor.count == 2
     found = softmax(model.grid_logits(pixels()))
     np.testing.assert_allclose(found, np.mean(each, axis=0), rtol=1e-5, atol=1e-7)
     assert np.abs(each[0] - each[1]).max() > 1e-3
@@ -134,7 +134,7 @@ def test_what_a_crash_left_of_a_start_is_no_obstacle(folder_dataset, run):
     (run / "members/1/config.yaml").write_text("half")
     (run / "members/1/.split.json.1.part").write_text("half")
     train_tiny(folder_dataset, run, resume=True, training__seed=5, **CHANGES)
-    assert load_model(run).passes.count == 2
+    assert load_model(run).predictor.count == 2
 
 
 def test_more_epochs_for_all_members(folder_dataset, tmp_path, run):
@@ -172,12 +172,18 @@ def test_evaluated_like_any_other_run(run):
     assert (content["method"], content["seed"], content["labeled"]) == ("ensemble", 5, 4)
 
 
+def member_configs(**changes):
+    config = settings(**CHANGES | {"training__members": 5}, **changes)
+    return method_of(config).member_configs(config)
+
+
 def test_the_configuration_of_a_member():
-    config = member_config(settings(**CHANGES, training__seed=3, data__split_seed=9), 4)
+    config = member_configs(training__seed=3, data__split_seed=9)[4]
     assert (config.training.method, config.training.seed, config.data.split_seed) == (
         *("softmax", 7, 9),
     )
-    assert member_config(settings(**CHANGES, training__seed=3), 1).data.split_seed == 3
+    assert member_configs(training__seed=3)[1].data.split_seed == 3
+    assert not config.training.ood_detector  # the ensemble as a whole has one
     assert load_config().training.members == 5
 
 

@@ -109,6 +109,21 @@ def test_what_a_stored_threshold_keeps_is_reported(run):
     assert f"{content['risk']:.2%} of them wrong; the run promises at most 20.00%" in result.stdout
 
 
+def test_threshold_is_fitted_on_validation_images_and_stored(run):
+    found = calibrate(run, max_risk=0.2, device="cpu").calibration
+    before = (run / "calibration.json").read_bytes()
+    on_validation = evaluate(run, EvaluationOptions("val", device="cpu"))
+    assert (run / "calibration.json").read_bytes() == before  # evaluating fits nothing
+    assert load_model(run).calibration.threshold == found.threshold
+    assert 0 < found.threshold.coverage < 1
+    stored = json.loads(before)["threshold"]
+    assert stored["confidence"] == found.threshold.confidence
+    assert load_model(run).scale.threshold == stored["confidence"]
+    fitted = on_validation.report.pooled.threshold_for_risk(0.2)
+    assert found.threshold.coverage == fitted.coverage
+    assert found.threshold.confidence == fitted.confidence
+
+
 def test_the_run_stays_as_it_is_and_its_weights_are_named(run):
     def files():
         found = (path for path in run.rglob("*") if path.is_file())

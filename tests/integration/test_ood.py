@@ -1,4 +1,4 @@
-"""Features on their way: collected in training, exact after a crash, used by predict."""
+"""The out-of-distribution detector: fitted after training, exact after a crash, used by predict."""
 
 import csv
 import json
@@ -16,22 +16,27 @@ from safetensors.torch import load_file
 from torch import nn
 from typer.testing import CliRunner
 
+from segconf.calibration.calibrate import calibrate
+from segconf.checkpoints.weights import weights_hash
 from segconf.config.loading import load_config
 from segconf.data.cases import Case
+from segconf.errors import CheckpointError
 from segconf.images.io import read_image
 from segconf.inference.model import load_model
+from segconf.inference.predictors import WeightsPredictor
 from segconf.models.encoders import encoder_normalization
 from segconf.models.unet import build_unet
-from segconf.ood.detector import save_features
-from segconf.ood.features import swept
-from segconf.processes import Ranks
+from segconf.ood.detector import OODDetector, load_detector, save_detector
+from segconf.ood.features import FeatureExtractor, describe_cases
+from segconf.processes import ProcessGroup
+from segconf.results.rows import OUT_OF_DISTRIBUTION
 from segconf_cli.main import app
 from tests.conftest import write_folder
 from tests.training_runs import Interrupter, train_tiny
 from tests.untrained_runs import untrained_run
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-FEATURES = "features.safetensors"
+DETECTOR = "ood.safetensors"
 
 
 class TinyEncoder(nn.Module):
@@ -75,47 +80,45 @@ def encoded(network, paths, size):
     return torch.stack(rows)
 
 
-def expected_features(run, paths, size=(256, 320)):
-    """Features of pictures by the saved weights, in evaluation mode."""
+def saved_network(run):
+    """The network with the saved weights, in evaluation mode."""
     model = SeeingNetwork().eval()
     model.load_state_dict(load_file(run / "best.safetensors"))
-    return encoded(model, paths, size)
+    return model
 
 
-def test_validation_features_belong_to_the_saved_weights(folder_dataset, tmp_path):
-    for decay in (0.0, 0.9):
-        run = tmp_path / f"run{decay}"
-        train_seeing(folder_dataset, run, training__ema_decay=decay, training__features="online")
-        stored = load_file(run / FEATURES)
-        paths = sorted((folder_dataset / "val/images").iterdir())
-        expected = expected_features(run, paths, (32, 32))
-        torch.testing.assert_close(stored["validation"], expected, rtol=1e-4, atol=1e-5)
-        # Online features come from BatchNorm in training mode: of every image, but other values.
-        assert stored["training"].shape == (8, 5)
-        paths = sorted((folder_dataset / "images").iterdir())
-        swept = expected_features(run, paths, (32, 32))
-        assert not torch.allclose(stored["training"], swept, rtol=1e-2)
+def assert_detector_of(run, dataset, size=(256, 320)):
+    """The file beside the weights is what their features of all images give."""
+    parts = [sorted((dataset / part).iterdir()) for part in ("images", "val/images")]
+    network = saved_network(run)
+    training, validation = (encoded(network, part, size) for part in parts)
+    expected = OODDetector.fit(training, validation, size)
+    found = load_detector(run, weights_hash(run))
+    assert found.grid == size
+    assert found.validation_images == len(validation)
+    assert found.mean == pytest.approx(training.mean(dim=0).numpy(), rel=1e-4, abs=1e-5)
+    for part in (training, validation):
+        assert found.score(part) == pytest.approx(expected.score(part), rel=0.01)
+    assert found.threshold == pytest.approx(expected.threshold, rel=0.01)
 
 
-def test_features_are_the_same_after_an_interruption(folder_dataset, tmp_path):
-    # One step per epoch: both unlabeled images and two of the six labeled ones. What an earlier
-    # epoch saw of the others is not in a continued run, so it must not be in any.
+@pytest.mark.parametrize("decay", [0.0, 0.9])
+def test_the_detector_belongs_to_the_saved_weights(folder_dataset, tmp_path, decay):
+    run = tmp_path / "run"
+    train_seeing(folder_dataset, run, training__ema_decay=decay, training__learning_rate=0.1)
+    assert_detector_of(run, folder_dataset)
+
+
+def test_the_detector_is_the_same_after_an_interruption(folder_dataset, tmp_path):
     changes = {"data__labeled": 6, "training__learning_rate": 0.003}
-    changes["training__features"] = "online"
     result = train_seeing(folder_dataset, tmp_path / "whole", **changes)
     assert result.best_epoch > 1
     with pytest.raises(KeyboardInterrupt):
         train_seeing(folder_dataset, tmp_path / "run", listener=Interrupter(1, 1), **changes)
+    assert not (tmp_path / "run" / DETECTOR).exists()
     train_seeing(folder_dataset, tmp_path / "run", resume=True, **changes)
-    whole, run = (tmp_path / name / FEATURES for name in ("whole", "run"))
-    assert load_file(whole)["training"].shape == (4, 5)
+    whole, run = (tmp_path / name / DETECTOR for name in ("whole", "run"))
     assert whole.read_bytes() == run.read_bytes()
-
-
-def test_softmax_sees_its_labeled_images_online(folder_dataset, tmp_path):
-    changes = {"training__method": "softmax", "training__features": "online"}
-    train_seeing(folder_dataset, tmp_path / "run", **changes)
-    assert load_file(tmp_path / "run" / FEATURES)["training"].shape == (4, 5)
 
 
 @pytest.mark.parametrize("method", ["softmax", "consistency"])
@@ -124,36 +127,36 @@ def test_best_weights_look_at_all_training_images_at_the_end(folder_dataset, tmp
     run = tmp_path / "run"
     # Averaged weights are kept, so those of the trained network are not the ones that count.
     train_seeing(folder_dataset, run, **changes)
-    stored = load_file(run / FEATURES)
-    for name, folder in (("training", "images"), ("validation", "val/images")):
-        expected = expected_features(run, sorted((folder_dataset / folder).iterdir()))
-        torch.testing.assert_close(stored[name], expected, rtol=1e-4, atol=1e-5)
-    before = (run / FEATURES).read_bytes()
-    (run / FEATURES).unlink()  # as after an interruption of the sweep
+    assert_detector_of(run, folder_dataset)
+    before = (run / DETECTOR).read_bytes()
+    (run / DETECTOR).unlink()  # as after an interruption of the sweep
     train_seeing(folder_dataset, run, resume=True, **changes)
-    assert (run / FEATURES).read_bytes() == before
+    assert (run / DETECTOR).read_bytes() == before
 
 
-def test_new_best_weights_take_the_features_of_older_ones_away(folder_dataset, tmp_path):
+def test_a_run_without_a_detector(folder_dataset, tmp_path):
+    train_seeing(folder_dataset, tmp_path / "run", training__ood_detector=False)
+    assert not (tmp_path / "run" / DETECTOR).exists()
+
+
+def test_the_detector_of_older_weights_is_refused_and_replaced(folder_dataset, tmp_path):
     run = tmp_path / "run"
     train_seeing(folder_dataset, run, training__epochs=1, training__learning_rate=0.003)
-    assert (run / FEATURES).is_file()
+    assert load_detector(run, weights_hash(run)) is not None
     changes = {"training__epochs": 4, "training__learning_rate": 0.003}
     with pytest.raises(KeyboardInterrupt):
         train_seeing(folder_dataset, run, resume=True, listener=Interrupter(3, 1), **changes)
-    assert not (run / FEATURES).exists()
+    with pytest.raises(CheckpointError, match=rf"belongs to other weights.*train --resume {run}"):
+        load_detector(run, weights_hash(run))
     train_seeing(folder_dataset, run, resume=True, **changes)
-    expected = expected_features(run, sorted((folder_dataset / "images").iterdir()))
-    stored = load_file(run / FEATURES)["training"]
-    torch.testing.assert_close(stored, expected, rtol=1e-4, atol=1e-5)
+    assert_detector_of(run, folder_dataset)
 
 
 def one_rank(rank, port, dataset, out):
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     os.environ |= {"RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_RANK": str(rank)}
     torch.set_num_threads(1)
-    changes = {"training__features": "sweep", "training__epochs": 2}
-    train_seeing(dataset, out / "run", **changes)
+    train_seeing(dataset, out / "run", training__epochs=2)
 
 
 def test_two_ranks_gather_the_features_of_all_images_in_order(tmp_path, monkeypatch):
@@ -165,25 +168,23 @@ def test_two_ranks_gather_the_features_of_all_images_in_order(tmp_path, monkeypa
         listening.bind(("127.0.0.1", 0))
         port = listening.getsockname()[1]
     mp.spawn(one_rank, (port, root, tmp_path), nprocs=2)
-    stored = load_file(tmp_path / "run" / FEATURES)
-    for name, folder in (("training", root / "images"), ("validation", root / "val/images")):
-        expected = expected_features(tmp_path / "run", sorted(folder.iterdir()))
-        torch.testing.assert_close(stored[name], expected, rtol=1e-4, atol=1e-5)
+    assert_detector_of(tmp_path / "run", root)
 
 
 @pytest.fixture
 def run(tmp_path):
-    """Run of an untrained UNet on discs, with features on its own grid."""
+    """Run of an untrained UNet on discs, with a detector on its own grid."""
     folder, network = untrained_run(tmp_path, training=12, validation=12, test=6)
     root = tmp_path / "discs"
-    save_swept(folder, network.eval(), root, (32, 32))
+    save_fitted(folder, network.eval(), root, (32, 32))
     return folder.path
 
 
-def save_swept(folder, network, root, size=(256, 320)):
-    """Leave the features that the end of a training would."""
+def save_fitted(folder, network, root, size=(256, 320)):
+    """Leave the detector that the end of a training would."""
     parts = [sorted((root / part).iterdir()) for part in ("images", "val/images")]
-    save_features(folder.features_file, *(encoded(network, part, size) for part in parts), size)
+    detector = OODDetector.fit(*(encoded(network, part, size) for part in parts), size)
+    save_detector(folder.detector_file, detector, weights_hash(folder.path))
 
 
 def stripes(folder, count=3):
@@ -214,21 +215,22 @@ def test_predict_flags_a_planted_stranger_and_triage_refers_it(run, tmp_path):
     result = command("predict", images, "--out", maps, "--checkpoint", run, "--batch-size", "4")
     with (maps / "cases.csv").open(encoding="utf-8", newline="") as file:
         rows = {row["case"]: row for row in csv.DictReader(file)}
-    threshold = json.loads((maps / "run.json").read_text())["strangers"]["threshold"]
-    flagged = {case for case, row in rows.items() if "unlike the training images" in row["flags"]}
+    threshold = json.loads((maps / "run.json").read_text())["out_of_distribution"]["threshold"]
+    flagged = {case for case, row in rows.items() if OUT_OF_DISTRIBUTION in row["flags"]}
     assert flagged == {c for c, row in rows.items() if float(row["ood_score"]) > threshold}
     assert "stranger" in flagged
     assert len(flagged) <= 2
-    assert "unlike the training images" in result.stdout
-    assert "unlike the training images" in (maps / "review.html").read_text(encoding="utf-8")
+    assert f"{len(flagged)} {'are' if len(flagged) > 1 else 'is'} out of dist" in result.stdout
+    assert OUT_OF_DISTRIBUTION in (maps / "review.html").read_text(encoding="utf-8")
     one_by_one = load_model(run, device="cpu")
     for case, row in rows.items():
         image = one_by_one.read(images / f"{case}.png")
-        pixels, finer = one_by_one.network_pixels(image), one_by_one.stranger_pixels(image)
-        score = one_by_one.judged(pixels, finer)[1][0]
+        inputs = one_by_one.network_input(image)
+        score = one_by_one.grid_output(inputs.pixels, inputs.feature_pixels).ood_scores[0]
         assert float(row["ood_score"]) == pytest.approx(score, rel=1e-3)
-    printed = command("triage", run, maps, "--target-dice", "0.01").stdout
-    assert "stranger: input unlike the training images" in printed
+    calibrate(run, scaling="none", target_dice=0.01, device="cpu")
+    printed = command("triage", run, maps).stdout
+    assert f"stranger: {OUT_OF_DISTRIBUTION}" in printed
     with (maps / "referrals.csv").open(encoding="utf-8", newline="") as file:
         referred = [row["case"] for row in csv.DictReader(file) if row["refer"] == "yes"]
     assert set(referred[: len(flagged)]) == flagged
@@ -239,21 +241,24 @@ def test_scores_are_those_of_the_features_on_their_grid(tmp_path, own_grid):
     folder, network = untrained_run(tmp_path, training=12, validation=12, test=3)
     root = tmp_path / "discs"
     size = folder.config().data.size if own_grid else (256, 320)
-    save_swept(folder, network.eval(), root, size)
+    save_fitted(folder, network.eval(), root, size)
     model = load_model(folder.path, device="cpu", batch_size=2)
     paths = sorted((root / "test/images").iterdir())
     images = [model.read(path) for path in paths]
-    pixels = np.concatenate([model.network_pixels(image) for image in images])
-    finer = [model.stranger_pixels(image) for image in images]
-    assert all((part is None) == own_grid for part in finer)
-    unlike = model.judged(pixels, None if own_grid else np.concatenate(finer))[1]
-    expected = model.stranger_score(encoded(network, paths, size))
+    inputs = [model.network_input(image) for image in images]
+    pixels = np.concatenate([one.pixels for one in inputs])
+    assert all((one.feature_pixels is None) == own_grid for one in inputs)
+    finer = None if own_grid else np.concatenate([one.feature_pixels for one in inputs])
+    unlike = model.grid_output(pixels, finer).ood_scores
+    expected = model.detector.score(encoded(network, paths, size))
     assert unlike == pytest.approx(expected, rel=1e-3)
-    assert np.isnan(model.judged(pixels)[1]).all() != own_grid
-    if own_grid:
-        # As for snapshots, whose passes are made by a copy of the network.
-        model.checkpoint.model.encoder._forward_hooks.clear()
-        assert model.judged(pixels)[1] == pytest.approx(expected, rel=1e-3)
+    # As for snapshots, whose passes are made by a copy of the network.
+    model.predictor = WeightsPredictor(model.checkpoint.model, [model.checkpoint.path])
+    assert model.grid_output(pixels, finer).ood_scores == pytest.approx(expected, rel=1e-3)
+    folder.detector_file.unlink()
+    bare = load_model(folder.path, device="cpu", batch_size=2)
+    assert all(bare.network_input(image).feature_pixels is None for image in images)
+    assert np.isnan(bare.grid_output(pixels, None).ood_scores).all()
 
 
 def test_slices_of_a_volume_are_described_one_by_one(tmp_path):
@@ -264,7 +269,8 @@ def test_slices_of_a_volume_are_described_one_by_one(tmp_path):
     network = build_unet(config.model.model_copy(update={"encoder_weights": "none"}))
     cases = [Case(f"slice{index}", tmp_path / "volume.nii", None, index) for index in (2, 0)]
     seen = []
-    found = swept(network, cases, config, Ranks(), lambda *done: seen.append(done))
+    extractor = FeatureExtractor.of(network.eval(), config)
+    found = describe_cases(extractor, cases, ProcessGroup(), lambda *done: seen.append(done))
     mean, std = encoder_normalization("resnet18", 1)
     for row, index in zip(found, (2, 0), strict=True):
         pixels = read_image(tmp_path / "volume.nii", channels=1, window=(0, 255)).pixels[0, index]
@@ -277,16 +283,16 @@ def test_slices_of_a_volume_are_described_one_by_one(tmp_path):
     assert seen == [(2, 2)]
 
 
-def test_evaluate_reports_strangers(run, tmp_path):
+def test_evaluate_reports_out_of_distribution_images(run, tmp_path):
     result = command("evaluate", run, "--ood", stripes(tmp_path / "stripes"), "--device", "cpu")
     content = json.loads((run / "evaluation/test/ood.json").read_text())
     assert content["metrics"]["features"] == {"auroc": 1.0, "detection_error": 0.0, "fpr95": 0.0}
     assert set(content["metrics"]) == {"features", "confidence"}
-    assert content["flagged"]["strangers"] == 1.0
-    assert (content["images"], content["strangers"]) == (6, 3)
+    assert content["flagged"]["others"] == 1.0
+    assert (content["images"], content["others"]) == (6, 3)
     assert "predict would flag 100.0% of the strangers" in result.stdout
     assert (run / "evaluation/test/ood.png").stat().st_size > 5000
-    (run / FEATURES).unlink()
+    (run / DETECTOR).unlink()
     result = command("evaluate", run, "--ood", tmp_path / "stripes", "--device", "cpu")
     assert "kept no features" in result.output
     assert set(json.loads((run / "evaluation/test/ood.json").read_text())["metrics"]) == {
@@ -294,12 +300,12 @@ def test_evaluate_reports_strangers(run, tmp_path):
     }
 
 
-def test_own_images_and_strangers_are_read_alike(tmp_path):
-    # The strangers are copies of the own images: JPEGs of fine noise, which a decoder that reduces
+def test_own_images_and_others_are_read_alike(tmp_path):
+    # The others are copies of the own images: JPEGs of fine noise, which a decoder that reduces
     # them on the way renders otherwise.
     folder, network = untrained_run(tmp_path, training=12, validation=12, test=6)
     root = tmp_path / "discs"
-    save_swept(folder, network.eval(), root)
+    save_fitted(folder, network.eval(), root)
     generator = np.random.default_rng(0)
     copies = tmp_path / "copies"
     copies.mkdir()
@@ -318,9 +324,12 @@ def test_own_images_and_strangers_are_read_alike(tmp_path):
     }
 
 
-def test_features_file_is_small_and_plain(folder_dataset, tmp_path):
-    train_seeing(folder_dataset, tmp_path / "run", training__epochs=1)
-    with safe_open(tmp_path / "run" / FEATURES, framework="pt") as file:
-        assert set(file.keys()) == {"training", "validation", "grid"}
-        assert file.metadata() == {"format": "segconf features 3"}
+def test_detector_file_is_small_and_plain(folder_dataset, tmp_path):
+    run = tmp_path / "run"
+    train_seeing(folder_dataset, run, training__epochs=1)
+    with safe_open(run / DETECTOR, framework="pt") as file:
+        assert set(file.keys()) == {
+            *("mean", "whitening", "grid", "threshold", "false_alarm_rate", "validation_images"),
+        }
+        assert file.metadata() == {"format": "segconf ood 4", "weights_sha256": weights_hash(run)}
         assert file.get_tensor("grid").tolist() == [256, 320]

@@ -97,7 +97,7 @@ def test_outputs_have_the_names_and_sizes_of_the_inputs(images, maps):
 def test_parts_one_after_another_write_the_same_files(tmp_path, images, checkpoint, maps):
     out = tmp_path / "maps"
     for part in ("2/3", "1/3", "3/3"):
-        run("predict", images, "--out", out, "--checkpoint", checkpoint, "--part", part)
+        run("predict", images, "--out", out, "--checkpoint", checkpoint, "--shard", part)
     assert digests(out) == digests(maps)
 
 
@@ -117,7 +117,7 @@ def test_two_processes_of_torchrun_write_the_same_files(tmp_path, images, checkp
 
 def test_skip_existing_continues(tmp_path, images, checkpoint, maps):
     out = tmp_path / "maps"
-    run("predict", images, "--out", out, "--checkpoint", checkpoint, "--part", "1/2")
+    run("predict", images, "--out", out, "--checkpoint", checkpoint, "--shard", "1/2")
     stamp = (out / "masks" / "0.png").stat().st_mtime_ns
     (out / "overlays" / "4.png").unlink()  # incomplete: predicted again
     arguments = ("predict", images, "--out", out, "--checkpoint", checkpoint, "--skip-existing")

@@ -47,7 +47,9 @@ def test_a_snapshot_holds_the_weights_that_are_evaluated(folder_dataset, tmp_pat
     train_tiny(folder_dataset, tmp_path / "run", **changes)
     state = torch.load(tmp_path / "run/last.ckpt", weights_only=True)
     last = load_file(tmp_path / "run/snapshots/epoch-0004.safetensors")
-    assert differences(last, dict(state["average"])) == []  # the moving average, as in best
+    ema = {name.removeprefix("module."): value for name, value in state["ema"].items()}
+    del ema["n_averaged"]
+    assert differences(last, ema) == []  # the moving average, as in best
     assert list(kept_snapshots(tmp_path / "run")) == [2, 4]
 
 
@@ -157,7 +159,7 @@ def test_missing_snapshots_are_noticed(run, tmp_path, caplog):
     with pytest.raises(CheckpointError, match="complete run folder"):
         load_model(tmp_path / "alone.safetensors")
     kept_snapshots(run)[3].unlink()
-    assert load_model(run).passes.count == 2
+    assert load_model(run).predictor.count == 2
     assert "averaging 2 of 3 snapshots" in caplog.text
     kept_snapshots(run)[1].unlink()
     with pytest.raises(CheckpointError, match="that of epoch 1 is not in snapshots/"):

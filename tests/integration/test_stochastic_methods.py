@@ -16,7 +16,7 @@ from segconf.data.training_set import Batch
 from segconf.errors import TrainingError
 from segconf.evaluation.evaluate import EvaluationOptions, evaluate
 from segconf.inference.model import Model, load_model
-from segconf.processes import Ranks
+from segconf.processes import ProcessGroup
 from segconf.training.history_maps import history_maps
 from segconf.training.train import train
 from segconf.training.validation import validate
@@ -47,7 +47,7 @@ def settings(method):
 def run(dataset, folder, method, **options):
     torch.set_num_threads(1)
     config = settings(method)
-    return train(config, dataset=str(dataset), data=None, folder=folder, **options)
+    return train(config, dataset=str(dataset), folder=folder, calibrate=False, **options)
 
 
 def test_calibrating_runs_every_image_through_the_passes_once(
@@ -64,7 +64,7 @@ def test_calibrating_runs_every_image_through_the_passes_once(
 
     monkeypatch.setattr(Model, "grid_logits", counted)
     found = calibrate(folder, device="cpu")
-    assert sum(seen) == found.images
+    assert sum(seen) == found.calibration.temperature.images == 4
     assert found.fit.passes > 1
     assert found.before["nll"] == before["strict"]["nll"]
     assert found.after["nll"] == pytest.approx(found.fit.nll, rel=1e-5)
@@ -74,7 +74,7 @@ def test_calibrating_runs_every_image_through_the_passes_once(
 def test_from_training_to_maps(folder_dataset, tmp_path, method):
     folder = tmp_path / "run"
     result = run(folder_dataset, folder, method)
-    terms = [summary.segmentation for summary in result.summaries]
+    terms = [summary.terms["segmentation"] for summary in result.summaries]
     assert terms[-1] < terms[0]
     assert load_config(folder / "config.yaml") == settings(method)
     assert not list((folder / "history").glob("*.npy"))
@@ -91,7 +91,7 @@ def test_from_training_to_maps(folder_dataset, tmp_path, method):
     record = json.loads((tmp_path / "maps/run.json").read_text())
     assert (record["model"]["method"], record["model"]["passes"]) == (method, 5)
     model = load_model(folder, device="cpu")
-    assert model.passes.count == 5
+    assert model.predictor.count == 5
     negative_logs = []
     for path in images.iterdir():
         prediction = model.predict(path)
@@ -127,7 +127,7 @@ def test_validation_takes_the_mean_logits():
     masks = torch.tensor([[[1, 0], [0, 0]]], dtype=torch.uint8)
     batch = Batch(torch.tensor([0]), images, masks)
     device = torch.device("cpu")
-    scores = validate(MeanAndVariance(), [batch], classes=2, device=device, ranks=Ranks())
+    scores = validate(MeanAndVariance(), [batch], classes=2, device=device, group=ProcessGroup())
     # Predicted (1, 0, 1, 0): IoU 2/3 of class 0 and 1/2 of class 1.
     assert scores.miou == pytest.approx((2 / 3 + 1 / 2) / 2)
     chances = [1 / (1 + math.exp(-value)) for value in (2.0, 1.0, -3.0, 0.5)]

@@ -9,6 +9,7 @@ from PIL import Image
 
 import segconf.training.train as trainer
 from segconf.plots.training_curves import training_curves
+from segconf.registry import METHODS
 from segconf.synthetic import generation as demo
 from tests.training_runs import Interrupter, TinyNetwork, use_network
 
@@ -26,7 +27,7 @@ def _tiny(monkeypatch):
 
 def test_the_demo_is_made_trained_and_continued(segconf, monkeypatch, tmp_path):
     tiny = functools.partial(demo.DemoParameters, training=8, validation=3, test=1, size=(32, 32))
-    monkeypatch.setattr(demo, "DemoParameters", tiny)
+    monkeypatch.setattr("segconf.data.datasets.demo.DemoParameters", tiny)
     code, out, err = segconf("train", "demo", "--labeled", 4, "--set", "training.seed=5", *SMALL)
 
     run = tmp_path / "runs/demo-consistency-4-seed5"
@@ -99,7 +100,7 @@ def test_the_history_as_pictures_and_arrays(segconf, folder_dataset, tmp_path):
         ([], "DATASET is missing"),
         (["nowhere"], "nowhere: no such folder or data set"),
         (["discs", "--labeled", "99"], "has 8 training images with masks"),
-        (["discs", "--method", "magic"], "training.method"),
+        (["discs", "--set", "training.method=magic"], "training.method"),
         (["discs", "--epochs", "0"], "training.epochs"),
         (["discs", "--set", "training.speed=3"], "training.speed"),
         (["discs", "--config", "none.yaml"], "none.yaml: no such file"),
@@ -118,8 +119,17 @@ def test_mistakes_are_one_message_and_exit_code_2(segconf, folder_dataset, argum
     assert "Traceback" not in err
 
 
+@pytest.mark.usefixtures("folder_dataset")
+def test_an_unknown_method_is_refused_with_the_known_ones(segconf):
+    code, out, err = segconf("train", "discs", "--method", "magic")
+    assert (code, out) == (2, "")
+    assert "'magic' is not one of" in err
+    assert all(f"'{name}'" in err for name in METHODS.names())
+    assert "Traceback" not in err
+
+
 def test_an_interrupt_says_how_to_go_on(segconf, folder_dataset, monkeypatch, tmp_path):
-    original = trainer.Loop.run_epoch
+    original = trainer.Trainer.run_epoch
     interrupter = Interrupter(1, 1)
 
     def run_epoch(self, state):
@@ -127,7 +137,7 @@ def test_an_interrupt_says_how_to_go_on(segconf, folder_dataset, monkeypatch, tm
         self.listener.on_step = interrupter.on_step
         return original(self, state)
 
-    monkeypatch.setattr(trainer.Loop, "run_epoch", run_epoch)
+    monkeypatch.setattr(trainer.Trainer, "run_epoch", run_epoch)
     code, _, err = segconf("train", folder_dataset, "--out", "run", *SMALL)
     assert code == 130
     assert "segconf train --resume run" in err
@@ -151,7 +161,7 @@ def test_only_the_first_process_talks(segconf, folder_dataset, monkeypatch):
 def test_curves_of_any_length_can_be_drawn(tmp_path, rows):
     header = "epoch,steps,segmentation,correctness,consistency"
     columns = ",".join(
-        f"{prefix}{name}" for prefix in ("", "averaged_") for name in ("miou", "aurc", "ece", "nll")
+        f"{prefix}{name}" for prefix in ("", "ema_") for name in ("miou", "aurc", "ece", "nll")
     )
     lines = [
         f"{epoch},4,{1 / (1 + epoch)},0.0,0.0" + ",0.5,0.1,0.1,0.3" + ",,,,"

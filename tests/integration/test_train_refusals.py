@@ -31,14 +31,14 @@ def test_a_folder_with_content_is_refused(folder_dataset, tmp_path):
 
 def test_a_folder_that_cannot_be_made_is_refused(folder_dataset, tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(TrainingError, match=r"cannot be written .*--out"):
+    with pytest.raises(TrainingError, match=r"cannot be written .*folder that you may write to"):
         train_tiny(folder_dataset, tmp_path / "file/run", listener=Never())
 
 
 def test_a_read_only_folder_is_refused(folder_dataset, tmp_path, monkeypatch):
     # Not by permissions: a superuser is allowed everything.
     monkeypatch.setattr("os.access", lambda *_: False)
-    with pytest.raises(TrainingError, match=r"is not a writable folder.*--out"):
+    with pytest.raises(TrainingError, match=r"not a writable folder.*that you may write to"):
         train_tiny(folder_dataset, tmp_path / "run", listener=Never())
     assert not (tmp_path / "run").exists()
 

@@ -8,25 +8,24 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from segconf.calibration.referred_cases import refer
 from typer.testing import CliRunner
 
-from segconf.calibration.referral import SCORES, ReferralRule, read_referral_rule
-from segconf.calibration.triage import JudgedCases, choose_rule, triage
+from segconf.calibration.calibrate import calibrate, check_targets
+from segconf.calibration.referral import SCORES, fit_referral
+from segconf.calibration.stored import Calibration, StoredReferral, write_calibration
+from segconf.calibration.triage import refer, triage
 from segconf.checkpoints.weights import load_checkpoint
-from segconf.errors import ConfigError, DataError
-from segconf.evaluation.evaluate import EvaluationOptions
+from segconf.errors import CheckpointError, ConfigError, DataError
 from segconf.inference.model import load_model
 from segconf.inference.predict import predict
 from segconf.inference.sources import find_images
-from segconf.results.rows import UNLIKE_TRAINING, CaseRow
+from segconf.results.rows import OUT_OF_DISTRIBUTION, CaseRow
 from segconf.results.summary import foreground_confidence, patch_confidence
 from segconf_cli.main import app
 from tests.references import triage as reference
 from tests.untrained_runs import untrained_run
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-OPTIONS = EvaluationOptions("test", device="cpu")
 
 
 @pytest.fixture
@@ -34,6 +33,11 @@ def run(tmp_path):
     """Run folder of an untrained UNet on discs of the size of its grid."""
     folder, _ = untrained_run(tmp_path, training=4, validation=9, test=7)
     return folder.path
+
+
+def fit_rule(run, target_dice):
+    """The network's own confidence, and a referral for this target."""
+    return calibrate(run, scaling="none", target_dice=target_dice, device="cpu").calibration
 
 
 def probabilities_and_mask(run, name):
@@ -46,7 +50,8 @@ def probabilities_and_mask(run, name):
 
 
 def test_report_agrees_with_scores_computed_by_hand(run):
-    found = triage(run, OPTIONS, target_dice=0.4)
+    fit_rule(run, 0.4)
+    found = triage(run, device="cpu")
     folder = run / "evaluation/test"
     rows = list(csv.DictReader((folder / "triage.csv").read_text().splitlines()))
     assert len(rows) == 7
@@ -79,14 +84,17 @@ def test_report_agrees_with_scores_computed_by_hand(run):
 
 
 def test_the_rule_is_chosen_on_validation_and_orders_the_review_page(run, tmp_path):
-    on_test = triage(run, OPTIONS, target_dice=0.4)
-    on_validation = triage(run, EvaluationOptions("val", device="cpu"), target_dice=0.4)
-    assert on_test.rule == on_validation.rule == read_referral_rule(run)
+    rule = fit_rule(run, 0.4).referral
+    on_test = triage(run, device="cpu")
+    on_validation = triage(run, split="val", device="cpu")
+    assert on_test.rule == on_validation.rule == rule == load_model(run).calibration.referral
     best = min(SCORES, key=lambda name: on_validation.scores[name].aurc)
     assert on_test.rule.score == best
-    assert on_test.rule.share == on_validation.scores[best].referral.share
-    stored = json.loads((run / "triage.json").read_text())
-    (run / "triage.json").write_text(json.dumps(stored | {"score": "patch_confidence"}))
+    assert on_test.rule.fraction == on_validation.scores[best].referral.fraction
+    assert not (run / "triage.json").exists()
+    stored = json.loads((run / "calibration.json").read_text())
+    stored["referral"]["score"] = "patch_confidence"
+    (run / "calibration.json").write_text(json.dumps(stored))
     sources = find_images([tmp_path / "discs/test/images"])
     predict(load_model(run, device="cpu"), sources, tmp_path / "maps")
     assert json.loads((tmp_path / "maps/run.json").read_text())["order"] == "patch_confidence"
@@ -94,17 +102,15 @@ def test_the_rule_is_chosen_on_validation_and_orders_the_review_page(run, tmp_pa
     assert '"order":"patch_confidence"' in page.replace(": ", ":")
 
 
-def judged(**columns):
-    count = len(columns["dice"])
-    names = [name for name in columns if name != "dice"]
-    rows = [CaseRow(str(i), "", **{n: columns[n][i] for n in names}) for i in range(count)]
-    return JudgedCases(tuple(rows), np.array(columns["dice"]))
+def rows_of(**columns):
+    count = len(columns["mean_confidence"])
+    return [CaseRow(str(i), "", **{n: columns[n][i] for n in columns}) for i in range(count)]
 
 
 def test_rule_worked_by_hand():
     flat = [0.5] * 4
-    cases = judged(
-        dice=[0.9, 0.2, 0.8, 0.0],
+    dice = np.array([0.9, 0.2, 0.8, 0.0])
+    rows = rows_of(
         expected_dice=flat,
         mean_confidence=flat,
         border_confidence=[0.9, 0.3, 0.8, math.nan],  # no lesion found: to be seen first
@@ -112,10 +118,15 @@ def test_rule_worked_by_hand():
         foreground_confidence=flat,
     )
     # By border: 0.9, 0.8, 0.2, 0. All 0.475, without the last 0.633, without two 0.85.
-    assert choose_rule(cases, 0.85) == ReferralRule("border_confidence", 0.8, 0.85, 0.5)
-    assert choose_rule(cases, 0.95) == ReferralRule("border_confidence", math.inf, 0.95, 1.0)
-    with pytest.raises(ConfigError, match=r"--target-dice 1\.2"):
-        choose_rule(cases, 1.2)
+    found = fit_referral(rows, dice, 0.85)
+    assert (found.score, found.threshold, found.fraction) == ("border_confidence", 0.8, 0.5)
+    assert found.kept_dice == pytest.approx(0.85)
+    assert found.interval == pytest.approx((0.8, 0.9))
+    every = fit_referral(rows, dice, 0.95)
+    assert (every.score, every.threshold, every.fraction) == ("border_confidence", math.inf, 1.0)
+    assert math.isnan(every.kept_dice)
+    with pytest.raises(ConfigError, match=r"target_dice = 1\.2: expected a number between 0 and 1"):
+        check_targets(max_risk=0.02, target_dice=1.2)
 
 
 def test_patches_and_foreground_worked_by_hand():
@@ -131,6 +142,19 @@ def test_patches_and_foreground_worked_by_hand():
     assert foreground_confidence(mask, levels) == pytest.approx(45000 / 65535)
 
 
+def write_rule(run, model, score, threshold):
+    rule = StoredReferral(
+        score=score,
+        threshold=threshold,
+        target_dice=0.8,
+        fraction=0.3,
+        kept_dice=0.8,
+        kept_dice_interval=(0.7, 0.9),
+        images=9,
+    )
+    write_calibration(run, Calibration(weights_sha256=model.weights_sha256, referral=rule))
+
+
 def test_referrals_of_a_prediction_folder(run, tmp_path):
     images = tmp_path / "discs/test/images"
     (images / "broken.png").write_bytes(b"nothing")
@@ -138,12 +162,15 @@ def test_referrals_of_a_prediction_folder(run, tmp_path):
     predict(model, find_images([images]), maps)
     stranger = maps / "review/rows/case_203.json"
     row = json.loads(stranger.read_text())
-    stranger.write_text(json.dumps(row | {"flags": [UNLIKE_TRAINING]}))
+    stranger.write_text(json.dumps(row | {"flags": [OUT_OF_DISTRIBUTION]}))
     with (maps / "cases.csv").open(encoding="utf-8", newline="") as file:
         means = {row["case"]: row["mean_confidence"] for row in csv.DictReader(file)}
     others = sorted((float(means[c]), c) for c in means if c not in {"broken", "case_203"})
-    rule = ReferralRule("mean_confidence", (others[1][0] + others[2][0]) / 2, 0.8, 0.3)
-    found = refer(maps, model, rule)
+    with pytest.raises(CheckpointError, match=f"no referral rule yet.*segconf calibrate {run}"):
+        refer(maps, model)
+    write_rule(run, model, "mean_confidence", (others[1][0] + others[2][0]) / 2)
+    model = load_model(run, device="cpu")
+    found = refer(maps, model)
     assert [case.case for case in found] == ["broken", "case_203", *(name for _, name in others)]
     assert [bool(case.reason) for case in found] == [True] * 4 + [False] * 4
     with (maps / "referrals.csv").open(encoding="utf-8", newline="") as file:
@@ -155,13 +182,20 @@ def test_referrals_of_a_prediction_folder(run, tmp_path):
     values["model"]["sha256"] = "another"
     (maps / "run.json").write_text(json.dumps(values))
     with pytest.raises(DataError, match="predicted by another model"):
-        refer(maps, model, rule)
+        refer(maps, model)
 
 
 def test_command_prints_the_table(run):
-    result = CliRunner().invoke(app, ["triage", str(run), "--target-dice", "0.99"])
+    missing = CliRunner().invoke(app, ["triage", str(run)])
+    assert isinstance(missing.exception, CheckpointError)
+    assert f"segconf calibrate {run}" in str(missing.exception)
+    fitted = CliRunner().invoke(app, ["calibrate", str(run), "--target-dice", "0.99"])
+    assert "no validation image reaches the target" in fitted.stdout
+    result = CliRunner().invoke(app, ["triage", str(run)])
     assert result.exit_code == 0, result.output
     assert "7 test images" in result.stdout
-    assert "no validation image reached the target" in result.stdout
+    assert "no validation image reaches the target" in result.stdout
     bad = CliRunner().invoke(app, ["triage", str(run), "--split", "train"])
-    assert isinstance(bad.exception, ConfigError)
+    assert bad.exit_code == 2
+    said = " ".join(bad.stderr.replace("│", " ").split())
+    assert "'train' is not one of 'test', 'val'" in said
