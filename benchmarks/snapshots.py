@@ -24,7 +24,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from segconf.checkpoints.snapshots import read_weights, write_snapshot
+from segconf.checkpoints.weight_files import read_weights, write_snapshot
 from segconf.config.schema import ModelConfig
 from segconf.inference.predictors import (
     Pass,

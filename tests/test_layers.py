@@ -23,7 +23,7 @@ LAYERS = [
     {"data"},
     {"models"},
     {"runs"},
-    {"checkpoints.snapshots", "checkpoints.tensors"},
+    {"checkpoints.weight_files"},
     {"inference.predictors"},
     {"methods.method"},
     {"checkpoints"},

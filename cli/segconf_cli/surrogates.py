@@ -32,8 +32,7 @@ def surrogates(
 
     Example: segconf surrogates runs/isic-softmax-250-seed0 runs/isic-consistency-250-seed0
     """
-    from segconf.comparison.surrogate_tables import write_surrogates
-    from segconf.comparison.surrogates import evaluate_surrogates
+    from segconf.comparison.surrogates import evaluate_surrogates, write_surrogates
     from segconf.errors import SegconfError
 
     found = []
@@ -55,8 +54,7 @@ def _show(found: Sequence[RunSurrogates]) -> None:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    from segconf.comparison.surrogate_tables import gap_columns, gap_rows
-    from segconf.comparison.surrogates import SURROGATES
+    from segconf.comparison.surrogates import SURROGATES, gap_columns, gap_rows
     from segconf.metrics.definitions import heading, scaled
 
     for run in found:

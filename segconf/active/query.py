@@ -8,14 +8,14 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from segconf.active.diversity import deepest_features, k_center
-from segconf.active.pool import BATCH, Pool, folder_pool, run_pool
-from segconf.active.queue import Choice, Queue
+from segconf.active.queue import BATCH, Choice, Pool, Queue, folder_pool, run_pool
 from segconf.active.strategies import (
     QUANTITIES,
     Strategy,
     asks_for_highest,
     consistency_scores,
+    deepest_features,
+    k_center,
     network_scores,
     random_scores,
 )

@@ -1,18 +1,21 @@
-"""The ways to rank images for annotation, by name and in words."""
+"""Strategies to rank images for annotation: scores, and spread over the images."""
 
 import hashlib
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
 import numpy as np
 import torch
+from torch import Tensor
 
-from segconf.active.pool import Pool
+from segconf.active.queue import BATCH, Pool
 from segconf.confidence import FloatArray, negative_entropy
 from segconf.data.cache import Progress
 from segconf.errors import ConfigError, TrainingError
+from segconf.inference.batch_runner import BatchRunner
 from segconf.inference.model import Model
 from segconf.results.maps import Maps
 from segconf.results.rows import CaseRow
@@ -118,3 +121,65 @@ def random_scores(ids: Sequence[str], *, seed: int) -> list[float]:
     """Numbers in [0, 1) that depend on the seed and the id alone."""
     digests = (hashlib.sha256(f"query/{seed}/{id_}".encode()).digest() for id_ in ids)
     return [int.from_bytes(digest[:6]) / 2**48 for digest in digests]
+
+
+@dataclass(frozen=True, slots=True)
+class Centers:
+    """Positions of the chosen points, and how far each was from the nearest one before it."""
+
+    positions: list[int]
+    distances: list[float]
+
+
+def k_center(points: Tensor, count: int, *, centers: Tensor | None = None) -> Centers:
+    """Greedy k-center: the farthest point, again and again; the first of equals.
+
+    Args:
+        points: (N, F) to choose from.
+        count: how many.
+        centers: (M, F) that are covered already. Without any, the first point is chosen first, and
+            its distance is infinite.
+    """
+    if not 0 <= count <= len(points):
+        raise ValueError(f"cannot choose {count} of {len(points)} points")
+    points = points.double()
+    nearest = torch.full((len(points),), torch.inf, dtype=torch.float64)  # (N,)
+    if centers is not None and len(centers):
+        nearest = _distances(points, centers.double()).amin(dim=1)
+    positions: list[int] = []
+    distances: list[float] = []
+    for _ in range(count):
+        farthest = int(nearest.argmax())
+        positions.append(farthest)
+        distances.append(float(nearest[farthest]))
+        nearest = nearest.minimum(_distances(points, points[farthest, None])[:, 0])
+        nearest[farthest] = -1  # below any distance: not even a copy of it is chosen twice
+    return Centers(positions, distances)
+
+
+def _distances(points: Tensor, centers: Tensor) -> Tensor:
+    # Not by a matrix product, whose rounding makes copies of a point look apart.
+    return torch.cdist(points, centers, compute_mode="donot_use_mm_for_euclid_dist")
+
+
+def deepest_features(
+    model: Model, pool: Pool, numbers: Sequence[int], *, on_progress: Progress | None = None
+) -> Tensor:
+    """Deepest encoder features averaged over the pixels, (N, F), of the cases with these numbers.
+
+    An average, so that neither the size of an image nor the place of the lesion counts.
+    """
+    encoder = model.checkpoint.model.get_submodule("encoder")
+
+    def deepest(images: Tensor) -> tuple[Tensor, None]:
+        with torch.inference_mode():
+            maps: Tensor = encoder(images.to(model.device))[-1]  # (B, F, h', w')
+            return maps.float().mean(dim=(2, 3)), None
+
+    batches = BatchRunner(deepest, BATCH)
+    features: list[Tensor] = []
+    for pixels in pool.batches(numbers):
+        features.append(batches(model.normalize(pixels))[0])
+        if on_progress is not None:
+            on_progress("images compared", min(BATCH * len(features), len(numbers)), len(numbers))
+    return torch.cat(features)

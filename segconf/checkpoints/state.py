@@ -1,4 +1,4 @@
-"""The state of a run between two epochs, written so that a crash can never spoil it."""
+"""The state of a run between two epochs, written so that a crash cannot damage it; the EMA."""
 
 import logging
 import pickle
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel
 
 from segconf.errors import TrainingError
@@ -18,6 +18,29 @@ from segconf.history.predictions import PredictionHistory
 from segconf.processes import ProcessGroup
 from segconf.runs.epochs import EpochSummary, as_plain, from_plain
 from segconf.runs.run_folder import RunFolder
+
+WARM_UP_STEPS = 10
+
+
+def build_ema(model: nn.Module, decay: float) -> AveragedModel:
+    """A copy of the model whose weights and BatchNorm statistics follow it slowly.
+
+    After n steps the decay is `min(decay, (1 + n) / (10 + n))`, so that the random start is soon
+    forgotten. Running means and variances are averaged like weights; counters are copied.
+    """
+    ema = AveragedModel(model, avg_fn=partial(_average, decay=decay), use_buffers=True)
+    ema.module.eval().requires_grad_(requires_grad=False)
+    # The present weights are the first ones: a count of 0 would replace them at the first step.
+    ema.n_averaged.fill_(1)
+    return ema
+
+
+def _average(own: Tensor, new: Tensor, averaged: Tensor | int, *, decay: float) -> Tensor:
+    if not own.is_floating_point():
+        return new
+    steps = int(averaged) - 1
+    return own.lerp(new, 1 - min(decay, (1 + steps) / (WARM_UP_STEPS + steps)))
+
 
 UNREADABLE = (
     *(OSError, RuntimeError, EOFError, LookupError, ValueError, TypeError, AttributeError),

@@ -8,7 +8,7 @@ import torch
 from pydantic import ValidationError
 from torch import Tensor
 
-from segconf.checkpoints.tensors import Checkpoint, read_tensors, write_tensors
+from segconf.checkpoints.weight_files import Checkpoint, read_tensors, write_tensors
 from segconf.config.schema import ExperimentConfig
 from segconf.errors import CheckpointError
 from segconf.methods.method import method_of

@@ -1,4 +1,4 @@
-"""Pictures opened and decoded with pillow: whatever it raises becomes one clear error."""
+"""Opening pictures with pillow, and turning them upright by their EXIF orientation."""
 
 import math
 import struct
@@ -9,11 +9,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeVar
 
 import numpy as np
 import PIL.Image
 from numpy.typing import NDArray
+from PIL import ExifTags, TiffTags
 from PIL.BmpImagePlugin import BmpImageFile
 from PIL.ImageFile import ImageFile
 from PIL.JpegImagePlugin import JpegImageFile
@@ -21,7 +22,6 @@ from PIL.PngImagePlugin import PngImageFile
 from PIL.TiffImagePlugin import TiffImageFile
 
 from segconf.errors import DataError
-from segconf.images.orientation import FIRST_SWAPPED, find_orientation
 from segconf.images.types import Size, describe_os_error, reason
 
 # The content decides, not the suffix. Constructing the decoder directly, instead of with
@@ -36,11 +36,16 @@ _DECODERS: tuple[tuple[bytes, type[ImageFile]], ...] = (
     (b"II+\0", TiffImageFile),
     (b"MM\0+", TiffImageFile),
 )
+
+
 _BROKEN = (
     *(OSError, EOFError, SyntaxError, ValueError, TypeError, LookupError, ArithmeticError),
     *(AttributeError, MemoryError, struct.error, zlib.error, PIL.Image.DecompressionBombError),
 )
+
+
 _COLOUR_MODES = frozenset({"RGB", "RGBA", "RGBX", "P", "PA", "CMYK", "YCbCr", "LAB"})
+
 
 # Warning filters and pillow's pixel limit belong to the whole process: whoever borrows them
 # holds this lock and gives them back. Decoding itself runs outside of it, in parallel.
@@ -149,3 +154,64 @@ def full_scale(decoder: ImageFile) -> int | None:
         bits: int = decoder.tag_v2.get(258, (16,))[0]
         return 2**bits - 1 if decoder.mode.startswith("I;16") else None
     return 2**16 - 1  # the only deep grey that PNG has
+
+
+FIRST_SWAPPED = 5
+"""Orientations from here on exchange rows and columns."""
+
+
+_PNG_SIGNATURE_LENGTH = 8
+
+
+_CHUNK = struct.Struct(">I4s")
+
+
+_UNREADABLE = (OSError, EOFError, SyntaxError, ValueError, TypeError, LookupError, struct.error)
+
+
+Value = TypeVar("Value", bound=np.generic)
+
+
+def find_orientation(decoder: ImageFile, stream: BinaryIO) -> int:
+    """EXIF orientation 1..8 without decoding pixels; 1 where missing, unreadable or undefined."""
+    try:
+        if isinstance(decoder, PngImageFile) and "exif" not in decoder.info:
+            late = _exif_after_pixels(stream)
+            if late:
+                decoder.info["exif"] = b"Exif\0\0" + late
+        # Not decoder.getexif(), which decodes a whole PNG file to see what comes after the pixels.
+        exif = PIL.Image.Image.getexif(decoder)
+        orientation = exif.get(ExifTags.Base.Orientation, 1)
+        if isinstance(decoder, TiffImageFile):
+            for group in TiffTags.TAGS_V2_GROUPS:
+                exif.get_ifd(group)  # kept by pillow, which otherwise reads it while decoding
+            return 1  # pillow turns TIFF files by itself
+    except _UNREADABLE:
+        return 1
+    return orientation if orientation in range(1, 9) else 1
+
+
+def _exif_after_pixels(stream: BinaryIO) -> bytes:
+    """Content of a PNG file's eXIf chunk, found by hopping from chunk to chunk."""
+    position = stream.tell()
+    try:
+        stream.seek(_PNG_SIGNATURE_LENGTH)
+        while len(start := stream.read(_CHUNK.size)) == _CHUNK.size:
+            length, name = _CHUNK.unpack(start)
+            if name == b"eXIf":
+                return stream.read(length)
+            stream.seek(length + 4, 1)  # content and checksum
+    finally:
+        stream.seek(position)
+    return b""
+
+
+def turn_upright(array: NDArray[Value], orientation: int) -> NDArray[Value]:
+    """Turn stored rows and columns (H, W, ...) as the EXIF orientation 1..8 says."""
+    if orientation >= FIRST_SWAPPED:
+        array = array.swapaxes(0, 1)
+    if orientation in (3, 4, 7, 8):
+        array = array[::-1]
+    if orientation in (2, 3, 6, 7):
+        array = array[:, ::-1]
+    return array

@@ -17,12 +17,11 @@ from segconf.inference.batch_runner import as_batch
 from segconf.inference.model import GridOutput, Model, NetworkInput
 from segconf.inference.sources import Source
 from segconf.overlays.overlay import Style
-from segconf.results.maps import Maps
+from segconf.results.maps import Maps, write_failure
 from segconf.results.prediction_folder import PredictionFolder
 from segconf.results.rows import UNREADABLE, CaseRow
 from segconf.results.summary import TOO_SMALL, mark_out_of_distribution, summarize
-from segconf.results.writing import write_failure
-from segconf.review.case_files import write_case
+from segconf.review.pictures import write_case
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,9 +16,9 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from segconf.checkpoints.snapshots import load_into
+from segconf.checkpoints.weight_files import load_into
 from segconf.losses.noisy_logits import mean_and_log_variance, noisy_logits, spread_noise
-from segconf.models.dropout import thinned
+from segconf.models.decoder import thinned
 from segconf.models.unet import decode, encode
 
 _SEED = 0

@@ -3,8 +3,7 @@
 import logging
 from pathlib import Path
 
-from segconf.checkpoints.snapshots import kept_snapshots
-from segconf.checkpoints.tensors import Checkpoint
+from segconf.checkpoints.weight_files import Checkpoint, kept_snapshots
 from segconf.config.schema import ExperimentConfig
 from segconf.errors import CheckpointError, ConfigError
 from segconf.inference.predictors import Predictor, WeightsPredictor

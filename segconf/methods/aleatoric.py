@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from segconf.checkpoints.tensors import Checkpoint
+from segconf.checkpoints.weight_files import Checkpoint
 from segconf.config.schema import LossConfig, ModelConfig
 from segconf.inference.predictors import DropoutPredictor, NoisyLogits, Predictor
 from segconf.losses.noisy_logits import mean_and_log_variance, sampled_cross_entropy

@@ -7,7 +7,7 @@ the first member and appears when all have finished.
 
 from pathlib import Path
 
-from segconf.checkpoints.tensors import Checkpoint
+from segconf.checkpoints.weight_files import Checkpoint
 from segconf.config.schema import ExperimentConfig
 from segconf.errors import CheckpointError
 from segconf.inference.predictors import Predictor, WeightsPredictor

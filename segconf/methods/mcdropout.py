@@ -2,11 +2,11 @@
 
 from torch import nn
 
-from segconf.checkpoints.tensors import Checkpoint
+from segconf.checkpoints.weight_files import Checkpoint
 from segconf.config.schema import ExperimentConfig, ModelConfig
 from segconf.inference.predictors import DropoutPredictor, Predictor
 from segconf.methods.method import Method, register
-from segconf.models.dropout import add_decoder_dropout
+from segconf.models.decoder import add_decoder_dropout
 
 
 @register

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from segconf.checkpoints.tensors import Checkpoint
+from segconf.checkpoints.weight_files import Checkpoint
 from segconf.config.schema import ExperimentConfig, LossConfig, ModelConfig, TrainingConfig
 from segconf.conventions import IGNORE
 from segconf.data.training_set import Batch

@@ -10,9 +10,8 @@ from torch import Tensor, nn
 
 from segconf.config.schema import ModelConfig
 from segconf.errors import CheckpointError, ConfigError
-from segconf.models.encoder_weights import find_weights_file, load_encoder_weights
-from segconf.models.encoders import check_encoder
-from segconf.models.folding import fold_upsampling
+from segconf.models.decoder import fold_upsampling
+from segconf.models.encoders import check_encoder, find_weights_file, load_encoder_weights
 
 logger = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from segconf.checkpoints.tensors import read_tensors, write_tensors
+from segconf.checkpoints.weight_files import read_tensors, write_tensors
 from segconf.errors import CheckpointError
 
 FILE_NAME = "ood.safetensors"

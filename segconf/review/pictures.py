@@ -1,4 +1,4 @@
-"""Pictures of a case: the overlay, and what the review page shows. The same from `export`."""
+"""Pictures of a case: the overlay and what the review page shows; all files of a case."""
 
 import base64
 import io
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from segconf.errors import DataError
 from segconf.files import replacing, write_text
 from segconf.images.encoding import png_bytes, write_png
+from segconf.images.types import Image
 from segconf.overlays.layers import Scale, draw_bands, draw_contour
 from segconf.overlays.overlay import (
     MAX_SIDE,
@@ -23,7 +24,9 @@ from segconf.overlays.overlay import (
     sampled,
     shown_image,
 )
+from segconf.results.maps import Maps, prepare_folders, with_slices, write_maps, write_row
 from segconf.results.prediction_folder import PredictionFolder
+from segconf.results.rows import CaseRow
 
 PAGE_SIDE = 1400
 """Longest side of the image in the review page."""
@@ -118,3 +121,16 @@ def _fit(shape: tuple[int, ...], side: int) -> tuple[int, int]:
     """Height and width with the longest side at most `side`."""
     factor = min(1.0, side / max(shape))
     return max(1, round(shape[0] * factor)), max(1, round(shape[1] * factor))
+
+
+def write_case(
+    folder: PredictionFolder, row: CaseRow, image: Image, maps: Maps, *, scale: Scale, style: Style
+) -> None:
+    """Write the files of a case; of a volume, pictures show the slice that its row names."""
+    prepare_folders(folder, row)
+    write_maps(folder, row, image, maps)
+    pixels = with_slices(image.pixels)[:, row.slice]  # (C, H, W)
+    mask, levels = maps.mask[row.slice], maps.levels[row.slice]
+    write_overlay(folder.overlay(row.case), pixels, mask, levels, style=style, scale=scale)
+    write_page_files(folder, row.case, pixels, (mask, levels), scale)
+    write_row(folder, row)

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader
 
-from segconf.checkpoints.snapshots import snapshot_file, write_snapshot
 from segconf.checkpoints.state import TrainingState, save_state
+from segconf.checkpoints.weight_files import snapshot_file, write_snapshot
 from segconf.checkpoints.weights import save_checkpoint
 from segconf.config.schema import ExperimentConfig
 from segconf.data.training_set import (

@@ -9,13 +9,13 @@ import numpy as np
 import torch
 from torch import nn
 
-from segconf.checkpoints.snapshots import (
+from segconf.checkpoints.state import TrainingState, build_ema, history_folder, restore_state
+from segconf.checkpoints.weight_files import (
     kept_snapshots,
     read_weights,
     remove_later,
     snapshot_bytes,
 )
-from segconf.checkpoints.state import TrainingState, history_folder, restore_state
 from segconf.checkpoints.weights import save_checkpoint
 from segconf.config.schema import ExperimentConfig
 from segconf.data.cache import PixelCache
@@ -29,15 +29,12 @@ from segconf.errors import DataError, TrainingError
 from segconf.history.predictions import PredictionHistory
 from segconf.methods.method import method_of
 from segconf.processes import ProcessGroup, joined
-from segconf.runs.epochs import EpochSummary, write_epochs
+from segconf.runs.epochs import EpochSummary, open_events, write_epochs
 from segconf.runs.run_data import RunData
 from segconf.runs.run_folder import RunFolder, existing_parent
-from segconf.training.ema import build_ema
 from segconf.training.epoch import Trainer, TrainingListener
-from segconf.training.events import open_events
 from segconf.training.finishing import finish_run
-from segconf.training.labels import label
-from segconf.training.resuming import check_same_run
+from segconf.training.labels import check_same_run, label
 
 SPARE_BYTES = 50_000_000
 

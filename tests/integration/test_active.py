@@ -34,7 +34,7 @@ class TinyEncoderNetwork(nn.Module):
 @pytest.fixture(autouse=True)
 def _tiny(monkeypatch):
     use_network(monkeypatch, TinyEncoderNetwork)
-    monkeypatch.setattr("segconf.evaluation.report.RESAMPLES", 5)
+    monkeypatch.setattr("segconf.metrics.bootstrap.RESAMPLES", 5)
     monkeypatch.setattr("segconf.plots.curves.risk_coverage_plot", lambda *_: None)
     monkeypatch.setattr("segconf.plots.curves.reliability_diagram", lambda *_: None)
 

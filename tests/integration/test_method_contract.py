@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from segconf.checkpoints.snapshots import kept_snapshots
+from segconf.checkpoints.weight_files import kept_snapshots
 from segconf.comparison.compare import compare
 from segconf.config.loading import load_config
 from segconf.errors import ConfigError

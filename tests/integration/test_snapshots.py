@@ -8,7 +8,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from segconf.checkpoints.snapshots import kept_snapshots
+from segconf.checkpoints.weight_files import kept_snapshots
 from segconf.checkpoints.weights import save_checkpoint
 from segconf.errors import CheckpointError, TrainingError
 from segconf.evaluation.evaluate import EvaluationOptions, evaluate

@@ -33,13 +33,7 @@ from segconf.images.types import (
     describe_os_error,
     reason,
 )
-from segconf.images.volumes import (
-    affine_of,
-    percentile_window,
-    spacing_of,
-    to_bytes,
-    with_channels,
-)
+from segconf.images.volumes import affine_of, percentile_window, spacing_of, to_bytes, with_channels
 
 _BROKEN = (
     *(OSError, EOFError, ValueError, TypeError, LookupError, ArithmeticError, MemoryError),

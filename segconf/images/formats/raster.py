@@ -13,10 +13,9 @@ from PIL.JpegImagePlugin import JpegImageFile
 
 from segconf.conventions import FULL_SCALE
 from segconf.errors import DataError
-from segconf.images.decoding import decode, full_scale, grey_values, open_picture
+from segconf.images.decoding import decode, full_scale, grey_values, open_picture, turn_upright
 from segconf.images.encoding import png_bytes
 from segconf.images.image_format import ImageFormat, register
-from segconf.images.orientation import turn_upright
 from segconf.images.resizing import Box, resize_picture
 from segconf.images.types import ByteArray, Header, Image, ReadOptions, Size, check_ceiling
 

@@ -9,10 +9,15 @@ import pytest
 import torch
 from torch import nn
 
-from segconf.checkpoints.state import TrainingState
-from segconf.runs.epochs import EpochSummary, Scores, as_plain, from_plain, write_epochs
-from segconf.training.ema import build_ema
-from segconf.training.events import open_events
+from segconf.checkpoints.state import TrainingState, build_ema
+from segconf.runs.epochs import (
+    EpochSummary,
+    Scores,
+    as_plain,
+    from_plain,
+    open_events,
+    write_epochs,
+)
 
 
 def scores(miou):

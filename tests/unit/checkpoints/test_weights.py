@@ -8,7 +8,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from segconf.checkpoints.snapshots import snapshot_file, write_snapshot
+from segconf.checkpoints.weight_files import snapshot_file, write_snapshot
 from segconf.checkpoints.weights import (
     load_checkpoint,
     save_checkpoint,
@@ -56,7 +56,7 @@ def test_a_failed_write_keeps_the_file_before(tmp_path, config, monkeypatch):
     path = tmp_path / "best.safetensors"
     save_checkpoint(path, {"a": torch.zeros(2)}, config)
     before = path.read_bytes()
-    monkeypatch.setattr("segconf.checkpoints.tensors.save_file", lambda *_a, **_k: 1 / 0)
+    monkeypatch.setattr("segconf.checkpoints.weight_files.save_file", lambda *_a, **_k: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         save_checkpoint(path, {"a": torch.ones(2)}, config)
     assert path.read_bytes() == before

@@ -6,12 +6,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from segconf.comparison.surrogate_tables import as_csv, as_markdown
 from segconf.comparison.surrogates import (
     SURROGATES,
     RunSurrogates,
     SurrogateReplay,
     SurrogateScores,
+    as_csv,
+    as_markdown,
 )
 from tests.references import metrics as reference
 from tests.references.history import SlowHistory

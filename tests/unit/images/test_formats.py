@@ -10,13 +10,7 @@ import pytest
 
 from segconf.data.cases import pair_folder
 from segconf.errors import ConfigError, DataError
-from segconf.images.image_format import (
-    case_name,
-    format_of,
-    formats,
-    image_suffix,
-    image_suffixes,
-)
+from segconf.images.image_format import case_name, format_of, formats, image_suffix, image_suffixes
 from segconf.images.io import (
     confidence_bits,
     read_confidence,

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from segconf.active.diversity import k_center
+from segconf.active.strategies import k_center
 
 
 def column(*values):

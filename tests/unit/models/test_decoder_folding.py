@@ -7,8 +7,8 @@ from torch import nn
 from torch.nn.functional import conv2d
 
 from segconf.config.schema import ModelConfig
-from segconf.models import folding
-from segconf.models.folding import DEEPEST, FoldedBlock, fold_upsampling
+from segconf.models import decoder as folding
+from segconf.models.decoder import DEEPEST, FoldedBlock, fold_upsampling
 from segconf.models.unet import build_unet
 
 

@@ -5,7 +5,7 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
-from segconf.checkpoints.snapshots import (
+from segconf.checkpoints.weight_files import (
     kept_snapshots,
     load_into,
     read_weights,

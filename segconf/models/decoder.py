@@ -1,13 +1,15 @@
-"""Decoder blocks that convolve an upsampled map without writing it.
+"""Decoder blocks of a UNet: folded upsampling, and spatial dropout.
 
 A block of the UNet of segmentation-models-pytorch doubles its input, nearest pixel by nearest
 pixel, appends the encoder's features and convolves both with a kernel of 3 x 3. The doubled map
 holds every value four times, so that the nine products of an output pixel meet only four values.
 Summing the weights that meet the same one first leaves a transposed convolution of stride 2 with a
 kernel of 4 x 4: the same sum with four products instead of nine, without the doubled and the joined
-map. benchmarks/decoder.py measures it.
+map. benchmarks/decoder.py measures it. For dropout, every block drops whole channels of its output,
+as `decoder.blocks.N.dropout`.
 """
 
+import copy
 import logging
 from typing import cast
 
@@ -21,8 +23,13 @@ SPREAD = torch.tensor([[0, 0, 1], [0, 1, 1], [1, 1, 0], [1, 0, 0]], dtype=torch.
 
 DEEPEST = 1
 """Blocks left as they are: with few pixels and many channels, larger kernels cost more."""
+
+
 PROBE_SIDE = 64
+
+
 TOLERANCE = 1e-4
+
 
 logger = logging.getLogger(__name__)
 
@@ -122,3 +129,70 @@ def decoder_blocks(decoder: nn.Module) -> nn.ModuleList:
     if not isinstance(blocks, nn.ModuleList):
         raise TypeError("expected the decoder of a UNet, with a list of blocks")
     return blocks
+
+
+class DropoutBlock(nn.Module):
+    """A block of the decoder whose output loses random channels during training."""
+
+    def __init__(self, block: nn.Module, share: float) -> None:
+        """Take over a block; `share` is the probability that a channel is dropped."""
+        super().__init__()
+        self.block = block
+        self.dropout: nn.Module = nn.Dropout2d(share)
+        self.share = share
+
+    def forward(
+        self,
+        feature_map: Tensor,
+        target_height: int,
+        target_width: int,
+        skip_connection: Tensor | None = None,
+    ) -> Tensor:
+        """The block as the decoder calls it, then dropout."""
+        features: Tensor = self.block(
+            feature_map, target_height, target_width, skip_connection=skip_connection
+        )
+        dropped: Tensor = self.dropout(features)
+        return dropped
+
+
+class FixedDropout(nn.Module):
+    """Drops the same channels every time and scales the others, as dropout does in training."""
+
+    factors: Tensor
+
+    def __init__(self, channels: int, share: float, generator: torch.Generator) -> None:
+        """Choose the channels: each is dropped with probability `share`."""
+        super().__init__()
+        kept = torch.rand(channels, generator=generator) >= share
+        self.register_buffer("factors", (kept / (1 - share)).reshape(-1, 1, 1))  # (C, 1, 1)
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Features (B, C, H, W) without the dropped channels."""
+        return features * self.factors
+
+
+def add_decoder_dropout(network: nn.Module, share: float) -> None:
+    """Let every block of the network's decoder drop channels with probability `share`."""
+    blocks = decoder_blocks(network.get_submodule("decoder"))
+    for number, block in enumerate(blocks):
+        blocks[number] = DropoutBlock(block, share)
+
+
+def thinned(decoder: nn.Module, generator: torch.Generator) -> nn.Module:
+    """A decoder with the same weights that has lost random channels for good.
+
+    The weights are shared, not copied, so that many of them need no memory. It has no state: it
+    can be used from several threads, and drops the same channels of every image.
+    """
+    weights = {id(tensor): tensor for tensor in (*decoder.parameters(), *decoder.buffers())}
+    twin = copy.deepcopy(decoder, weights)
+    for block in decoder_blocks(twin):
+        if not isinstance(block, DropoutBlock):
+            raise TypeError("this decoder has no dropout")
+        convolutions = [part for part in block.modules() if isinstance(part, nn.Conv2d)]
+        last = convolutions[-1]
+        block.dropout = FixedDropout(last.out_channels, block.share, generator).to(
+            last.weight.device
+        )
+    return twin

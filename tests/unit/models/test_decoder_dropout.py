@@ -6,7 +6,7 @@ from torch import nn
 
 from segconf.config.schema import ModelConfig
 from segconf.methods.method import methods
-from segconf.models.dropout import DropoutBlock, FixedDropout, thinned
+from segconf.models.decoder import DropoutBlock, FixedDropout, thinned
 
 METHODS = ("mcdropout", "aleatoric")
 BLOCKS = 5
