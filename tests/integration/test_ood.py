@@ -98,8 +98,8 @@ def assert_detector_of(run, dataset, size=(256, 320)):
     assert found.validation_images == len(validation)
     assert found.mean == pytest.approx(training.mean(dim=0).numpy(), rel=1e-4, abs=1e-5)
     for part in (training, validation):
-        assert found.score(part) == pytest.approx(expected.score(part), rel=0.01)
-    assert found.threshold == pytest.approx(expected.threshold, rel=0.01)
+        assert found.score(part) == pytest.approx(expected.score(part), rel=1e-3)
+    assert found.threshold == pytest.approx(expected.threshold, rel=1e-3)
 
 
 @pytest.mark.parametrize("decay", [0.0, 0.9])
