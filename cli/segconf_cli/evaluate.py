@@ -96,16 +96,16 @@ def _show_ood(report: OODReport, folder: Path) -> None:
     )
     results().print(table)
     if report.flagged is not None and report.false_alarm_rate is not None:
-        own, strangers = report.flagged
+        own, others = report.flagged
         results().print(
-            f"predict would flag {strangers:.1%} of the strangers and {own:.1%} of the own images "
-            f"(false alarms on validation: {report.false_alarm_rate:.1%}).",
+            f"predict would flag {others:.1%} of the out-of-distribution images and {own:.1%} of "
+            f"the own images (false alarms on validation: {report.false_alarm_rate:.1%}).",
             highlight=False,
         )
     else:
         messages().print(
-            "note: this run kept no features of its training images, so predict cannot flag "
-            "strangers. Train again with this version.",
+            "note: this run has no out-of-distribution detector (training.ood_detector), so "
+            "predict cannot flag these images.",
             highlight=False,
         )
     messages().print(f"Histogram: {folder / 'ood.png'}", highlight=False, markup=False)

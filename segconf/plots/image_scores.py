@@ -1,4 +1,4 @@
-"""Image-level curves: what is left to be wrong, and how far strangers stand apart."""
+"""Image-level plots: risk after referral, and scores of out-of-distribution images."""
 
 from collections.abc import Mapping
 from itertools import cycle
@@ -59,21 +59,21 @@ def referral_plot(
 def ood_plot(
     pairs: Mapping[str, tuple[NDArray[Any], NDArray[Any]]], path: Path, *, threshold: float | None
 ) -> None:
-    """Histograms of the scores of own images and of strangers, one panel per score.
+    """Histograms of the scores of own and of out-of-distribution images, one panel per score.
 
     Args:
-        pairs: scores of own images and of strangers by the name of the score.
+        pairs: scores of own and of out-of-distribution images by the name of the score.
         path: the picture to write.
         threshold: of the score of the features.
     """
     figure = Figure(figsize=(5.2 * len(pairs), 3.8), layout="constrained")
     panels = figure.subplots(1, len(pairs), squeeze=False)[0]
-    for axes, (name, (own, strangers)) in zip(panels, pairs.items(), strict=True):
-        low, high = min(own.min(), strangers.min()), max(own.max(), strangers.max())
+    for axes, (name, (own, others)) in zip(panels, pairs.items(), strict=True):
+        low, high = min(own.min(), others.min()), max(own.max(), others.max())
         edges = np.linspace(low, high, BINS + 1) if high > low else BINS
         for values, kind, colour in (
             (own, "own images", COLOURS[0]),
-            (strangers, "strangers", COLOURS[1]),
+            (others, "out of distribution", COLOURS[1]),
         ):
             weights = np.full(len(values), 1 / len(values))
             label = f"{kind} ({len(values)})"

@@ -203,12 +203,12 @@ def command(*arguments):
     return result
 
 
-def test_predict_flags_a_planted_stranger_and_triage_refers_it(run, tmp_path):
+def test_predict_flags_a_planted_out_of_distribution_image_and_triage_refers_it(run, tmp_path):
     images = tmp_path / "new"
     images.mkdir()
     for path in (tmp_path / "discs/test/images").iterdir():
         (images / path.name).write_bytes(path.read_bytes())
-    (images / "stranger.png").write_bytes(
+    (images / "other.png").write_bytes(
         (stripes(tmp_path / "stripes", 1) / "stripes0.png").read_bytes()
     )
     maps = tmp_path / "maps"
@@ -218,7 +218,7 @@ def test_predict_flags_a_planted_stranger_and_triage_refers_it(run, tmp_path):
     threshold = json.loads((maps / "run.json").read_text())["out_of_distribution"]["threshold"]
     flagged = {case for case, row in rows.items() if OUT_OF_DISTRIBUTION in row["flags"]}
     assert flagged == {c for c, row in rows.items() if float(row["ood_score"]) > threshold}
-    assert "stranger" in flagged
+    assert "other" in flagged
     assert len(flagged) <= 2
     assert f"{len(flagged)} {'are' if len(flagged) > 1 else 'is'} out of dist" in result.stdout
     assert OUT_OF_DISTRIBUTION in (maps / "review.html").read_text(encoding="utf-8")
@@ -230,7 +230,7 @@ def test_predict_flags_a_planted_stranger_and_triage_refers_it(run, tmp_path):
         assert float(row["ood_score"]) == pytest.approx(score, rel=1e-3)
     calibrate(run, scaling="none", target_dice=0.01, device="cpu")
     printed = command("triage", run, maps).stdout
-    assert f"stranger: {OUT_OF_DISTRIBUTION}" in printed
+    assert f"other: {OUT_OF_DISTRIBUTION}" in printed
     with (maps / "referrals.csv").open(encoding="utf-8", newline="") as file:
         referred = [row["case"] for row in csv.DictReader(file) if row["refer"] == "yes"]
     assert set(referred[: len(flagged)]) == flagged
@@ -290,11 +290,11 @@ def test_evaluate_reports_out_of_distribution_images(run, tmp_path):
     assert set(content["metrics"]) == {"features", "confidence"}
     assert content["flagged"]["others"] == 1.0
     assert (content["images"], content["others"]) == (6, 3)
-    assert "predict would flag 100.0% of the strangers" in result.stdout
+    assert "predict would flag 100.0% of the out-of-distribution images" in result.stdout
     assert (run / "evaluation/test/ood.png").stat().st_size > 5000
     (run / DETECTOR).unlink()
     result = command("evaluate", run, "--ood", tmp_path / "stripes", "--device", "cpu")
-    assert "kept no features" in result.output
+    assert "no out-of-distribution detector" in result.output
     assert set(json.loads((run / "evaluation/test/ood.json").read_text())["metrics"]) == {
         "confidence"
     }

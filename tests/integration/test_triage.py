@@ -160,9 +160,9 @@ def test_referrals_of_a_prediction_folder(run, tmp_path):
     (images / "broken.png").write_bytes(b"nothing")
     model, maps = load_model(run, device="cpu"), tmp_path / "maps"
     predict(model, find_images([images]), maps)
-    stranger = maps / "review/rows/case_203.json"
-    row = json.loads(stranger.read_text())
-    stranger.write_text(json.dumps(row | {"flags": [OUT_OF_DISTRIBUTION]}))
+    other = maps / "review/rows/case_203.json"
+    row = json.loads(other.read_text())
+    other.write_text(json.dumps(row | {"flags": [OUT_OF_DISTRIBUTION]}))
     with (maps / "cases.csv").open(encoding="utf-8", newline="") as file:
         means = {row["case"]: row["mean_confidence"] for row in csv.DictReader(file)}
     others = sorted((float(means[c]), c) for c in means if c not in {"broken", "case_203"})

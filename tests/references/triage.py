@@ -20,22 +20,22 @@ def cases_to_refer(scores, qualities, target):
     return len(scores)
 
 
-def detection_error(own, strangers):
+def detection_error(own, others):
     """Smallest mean of both error rates over every threshold that makes a difference."""
     errors = []
-    for limit in [float("-inf"), *own, *strangers]:
+    for limit in [float("-inf"), *own, *others]:
         refused = sum(value > limit for value in own) / len(own)
-        accepted = sum(value <= limit for value in strangers) / len(strangers)
+        accepted = sum(value <= limit for value in others) / len(others)
         errors.append((refused + accepted) / 2)
     return min(errors)
 
 
-def nearest_fpr(own, strangers, recall=0.95):
+def nearest_fpr(own, others, recall=0.95):
     """Strangers accepted where the share of accepted own images is nearest to the recall."""
     best = None
-    for limit in sorted({*own, *strangers}):
+    for limit in sorted({*own, *others}):
         distance = abs(sum(value <= limit for value in own) / len(own) - recall)
-        accepted = sum(value <= limit for value in strangers) / len(strangers)
+        accepted = sum(value <= limit for value in others) / len(others)
         if best is None or distance < best[0]:
             best = (distance, accepted)
     return best[1]
