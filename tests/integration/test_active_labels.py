@@ -74,7 +74,6 @@ def test_masks_that_come_later_move_no_image(tmp_path, monkeypatch):
     """Without val/ and test/ a share of the images with masks is held out: it must not change."""
     monkeypatch.chdir(tmp_path)
     use_network(monkeypatch, TinyNetwork)
-    monkeypatch.setattr("segconf.metrics.bootstrap.RESAMPLES", 5)
     root = write_folder(tmp_path / "discs", 20, masks=10)
     shares = {"data__validation_fraction": 0.2, "data__test_fraction": 0.2}
     train_tiny(root, tmp_path / "first", training__epochs=1, data__labeled=None, **shares)

@@ -108,7 +108,7 @@ def test_demo_data_is_made_once(tmp_path, monkeypatch):
     from segconf.synthetic.generation import DemoParameters
 
     small = DemoParameters(training=4, validation=2, test=2, size=(32, 48))
-    monkeypatch.setattr("segconf.synthetic.generation.DemoParameters", lambda: small)
+    monkeypatch.setattr("segconf.data.datasets.demo.DemoParameters", lambda: small)
     first = in_process("data", "demo", "--data", tmp_path / "demo")
     assert first.exit_code == 0, first.output
     assert "32 x 48" in first.stdout

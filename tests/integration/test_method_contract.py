@@ -18,7 +18,7 @@ from segconf.inference.model import load_model
 from segconf.inference.predict import predict
 from segconf.inference.sources import find_images
 from segconf.methods.method import Method, methods
-from segconf.metrics.definitions import TITLES
+from segconf.metrics.definitions import METRICS
 from segconf.registry import METHODS
 from segconf.runs.run_folder import RunFolder
 from segconf.training.train import train
@@ -126,10 +126,10 @@ def test_all_metrics_are_measured(runs, name):
     run = runs.evaluated(name)
     content = json.loads((run / "evaluation/test/metrics.json").read_text())
     assert content["method"] == name
-    assert all(math.isfinite(content["metrics"]["all"]["strict"][name]) for name in TITLES)
+    assert all(math.isfinite(content["metrics"]["all"]["strict"][name]) for name in METRICS)
     for stratum in ("boundary", "foreground"):  # where a value may be undefined
-        assert set(TITLES) <= set(content["metrics"][stratum]["strict"])
-    assert set(TITLES) <= set(content["intervals"])
+        assert set(METRICS) <= set(content["metrics"][stratum]["strict"])
+    assert set(METRICS) <= set(content["intervals"])
 
 
 @every_method

@@ -216,7 +216,7 @@ def test_export_renders_the_same_overlays_and_others(tmp_path, maps):
     document = (tmp_path / "pdf" / "cases.pdf").read_bytes()
     assert document.startswith(b"%PDF")
     assert document.rindex(b"/Count 2") > document.rindex(b"/Count 1")
-    with pytest.raises(DataError, match="--images"):
+    with pytest.raises(DataError, match="Say where the images are now"):
         run("export", maps, "--out", tmp_path / "x", "--images", tmp_path)
 
 

@@ -27,7 +27,7 @@ def _tiny(monkeypatch):
 
 def test_the_demo_is_made_trained_and_continued(segconf, monkeypatch, tmp_path):
     tiny = functools.partial(demo.DemoParameters, training=8, validation=3, test=1, size=(32, 32))
-    monkeypatch.setattr("segconf.synthetic.generation.DemoParameters", tiny)
+    monkeypatch.setattr("segconf.data.datasets.demo.DemoParameters", tiny)
     code, out, err = segconf("train", "demo", "--labeled", 4, "--set", "training.seed=5", *SMALL)
 
     run = tmp_path / "runs/demo-consistency-4-seed5"

@@ -26,5 +26,6 @@ class Demo(Dataset):
         return found
 
     def prepare(self, root: Path, on_progress: OnCount | None = None) -> None:
-        """Generate the images that are not there yet."""
-        write_demo_dataset(root, DemoParameters(), on_progress=on_progress)
+        """Generate the images where there are none; generated images are complete or absent."""
+        if not root.is_dir() or not any(root.iterdir()):
+            write_demo_dataset(root, DemoParameters(), on_progress=on_progress)

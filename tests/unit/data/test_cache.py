@@ -54,7 +54,7 @@ def test_arrays_are_memory_mapped_and_read_only(dataset):
 
 def test_second_preparation_reads_no_image(dataset, monkeypatch):
     PixelCache(dataset, GRID).images(cases_of(dataset), label="training")
-    monkeypatch.setattr("segconf.images.io.read_image", None)
+    monkeypatch.setattr("segconf.data.preprocessing.read_image", None)
     images = PixelCache(dataset, GRID).images(cases_of(dataset), label="training")
     np.testing.assert_array_equal(images[3], disc(3)[0])
 

@@ -253,7 +253,7 @@ def test_nifti_mask_with_channels_is_refused(tmp_path):
 
 def test_a_mask_as_large_as_its_image_passes_the_default_ceiling(tmp_path, monkeypatch):
     path = save(tmp_path / "a.png", BINARY)
-    monkeypatch.setattr("segconf.images.types.DEFAULT_MAX_PIXELS", 5)
+    monkeypatch.setattr("segconf.images.masks.DEFAULT_MAX_PIXELS", 5)
     with pytest.raises(DataError, match="2 x 3, more than the ceiling of 5 pixels"):
         read_mask(path)
     np.testing.assert_array_equal(read_mask(path, expected_size=(2, 3)), BINARY)
