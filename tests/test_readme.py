@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 import typer
 
+from segconf.config.schema import ExperimentConfig
+from segconf.methods.method import methods
 from segconf_cli.main import app
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -44,5 +46,25 @@ def test_python_example_uses_what_exists():
 
     assert callable(load_model)
     assert callable(Model.predict)
-    for name in re.findall(r"result\.(\w+)", TEXT):
+    names = re.findall(r"prediction\.(\w+)", TEXT)
+    assert {"mask", "confidence", "probabilities", "save"} <= set(names)
+    for name in names:
         assert hasattr(Prediction, name)
+
+
+def test_the_table_of_methods_is_that_of_the_registry():
+    expected = {
+        f"| `{name}` | {method.summary()} | {method.passes(ExperimentConfig())} |"
+        for name in methods.names()
+        for method in (methods.get(name),)
+    }
+    assert {line for line in TEXT.splitlines() if line.startswith("| `")} == expected
+
+
+def test_every_file_that_the_contributors_are_sent_to_exists():
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    files = [
+        name for name in re.findall(r"`((?:segconf|tests)/[\w/.]+)`", text) if "NAME" not in name
+    ]
+    assert len(files) >= 15
+    assert [name for name in files if not (ROOT / name).exists()] == []
