@@ -145,6 +145,8 @@ class TrainingConfig(Section):
     batch_labeled: Count = 32
     batch_unlabeled: Count = 64
     learning_rate: Positive = 1e-4
+    schedule: Literal["constant", "cosine"] = "constant"
+    """How the learning rate falls: not at all, or along half a cosine to 0 at the end."""
     seed: NaturalNumber = 0
     history: Literal["online", "sweep"] = "online"
     history_storage: Literal["memory", "disk"] = "memory"

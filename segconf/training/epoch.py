@@ -134,6 +134,7 @@ class Trainer:
         weights = self.method.weights(loss)
         found: list[dict[str, Tensor]] = []
         for number, step in enumerate(loader):
+            self._set_learning_rate(state, epoch + number / len(self.dataset))
             terms = step_terms(views, step, self.method, options, context)
             total = total_loss(terms, weights)
             if not math.isfinite(total.item()):
@@ -143,6 +144,13 @@ class Trainer:
             if self.group.is_first:
                 self.listener.on_step(len(found), len(self.dataset), found[-1])
         return found
+
+    def _set_learning_rate(self, state: TrainingState, passed: float) -> None:
+        """Follow the schedule; `passed` counts epochs, and a fraction of the present one."""
+        training = self.config.training
+        rate = scheduled_rate(training.learning_rate, training.schedule, passed / training.epochs)
+        for group in state.optimizer.param_groups:
+            group["lr"] = rate
 
     def _update(self, state: TrainingState, loss: Tensor, number: int) -> None:
         """Backward pass; a step of the optimizer when the batch is complete."""
@@ -234,6 +242,15 @@ class Trainer:
             if new:
                 writer.writerow(["epoch", "training_seconds", "validation_seconds"])
             writer.writerow([epoch, f"{training:.3f}", f"{validation:.3f}"])
+
+
+def scheduled_rate(rate: float, schedule: str, progress: float) -> float:
+    """Learning rate after a fraction of the training: the same, or ``rate (1 + cos(pi p)) / 2``."""
+    match schedule:
+        case "cosine":
+            return rate * (1 + math.cos(math.pi * progress)) / 2
+        case _:
+            return rate
 
 
 def cannot_write(run: RunFolder, error: OSError, state: TrainingState) -> str:

@@ -121,6 +121,8 @@ def check_same_run(run: RunFolder, config: ExperimentConfig, data: RunData) -> N
     if config.training.epochs < run.config().training.epochs:
         differences.append(changed["training.epochs"])
     earlier = run.config().training
+    if config.training.epochs != earlier.epochs and config.training.schedule != "constant":
+        differences.append("training.epochs decides the learning rate of every step")
     planned = method_of(config).snapshot_epochs(config.training)
     taken = tuple(epoch for epoch in planned if epoch <= earlier.epochs)
     if taken != method_of(run.config()).snapshot_epochs(earlier):
