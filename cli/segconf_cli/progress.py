@@ -44,7 +44,7 @@ class BenchmarkView:
         """Start without any run."""
         self._console = console
         self._statuses: dict[str, Status] = {}
-        # Runs are slow: the time left is judged by the last hour, not by rich's half a minute.
+        # Runs are slow: the time left follows from the last hour, not by rich's half a minute.
         self._progress = Progress(
             TextColumn("{task.description}"),
             BarColumn(),

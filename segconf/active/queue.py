@@ -19,7 +19,7 @@ from segconf.files import write_text
 from segconf.images.encoding import write_png
 from segconf.inference.model import Model
 from segconf.overlays.contact_sheet import Tile, contact_sheet
-from segconf.overlays.overlay import as_share
+from segconf.overlays.overlay import as_fraction
 from segconf.results.maps import Maps
 from segconf.runs.run_cases import training_cases
 from segconf.runs.run_folder import RunFolder
@@ -152,7 +152,7 @@ def write_contact_sheet(
                 Tile(
                     image=np.moveaxis(image, -1, 0),
                     mask=maps.mask[0],
-                    confidence=as_share(maps.levels[0]),
+                    confidence=as_fraction(maps.levels[0]),
                     title=f"{rank}.  {choice.id}",
                     words=choice.reason.partition(",")[0].replace(" in review", ""),
                 )

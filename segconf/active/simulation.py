@@ -63,8 +63,8 @@ class Simulation:
                 "training.method=consistency."
             )
         options = self.config.data
-        shares = HoldOut(options.validation_fraction, options.test_fraction)
-        found = find_cases(self.dataset, self.data, hold_out=shares)
+        hold_out = HoldOut(options.validation_fraction, options.test_fraction)
+        found = find_cases(self.dataset, self.data, hold_out=hold_out)
         raise_problems(found.problems, found.root)
         hidden = [case.id for case in found.training if case.mask_path is None]
         if hidden:
@@ -73,7 +73,7 @@ class Simulation:
                 "simulation reveals masks: use a data set in which every image has one."
             )
         if not any(case.mask_path for case in found.test):
-            raise DataError(f"{found.root}: no test images with masks, on which rounds are judged.")
+            raise DataError(f"{found.root}: no test images with masks to measure on.")
         needed = self.start + self.rounds * self.budget
         if needed > len(found.training):
             raise ConfigError(

@@ -174,7 +174,7 @@ class TrainingConfig(Section):
     """Epochs between two validations; the last epoch is always validated."""
     checkpoint_every: Count = 1
     """Epochs between two checkpoints, and what a stop can lose; the last epoch always has one. For
-    epochs of a second, in which writing takes its share."""
+    epochs of a second, in which writing takes a large part."""
     precision: Literal["float32", "bfloat16", "float16"] = "float32"
     """Half precision is for CUDA only: on most CPUs it is slower."""
     workers: NaturalNumber | None = None

@@ -41,7 +41,7 @@ class PredictionHistory:
 
         Args:
             images: number of training images; cases are numbered from 0.
-            size: (H, W) or (D, H, W) of the plain views.
+            size: (H, W) or (D, H, W) of the unaugmented views.
             labeled: cases that come with a mask.
             epochs: most records that an image will get.
             count_classes: number of classes whose label frequencies are counted; 0 counts none.
@@ -104,7 +104,7 @@ class PredictionHistory:
 
         Args:
             cases: (B,) case numbers.
-            predictions: (B, H, W) class of each pixel of the plain view, 0..254.
+            predictions: (B, H, W) class of each pixel of the unaugmented view, 0..254.
             epoch: number of the epoch; it never decreases for an image.
             masks: (B, H, W); needed if the batch holds labeled cases, rows of others are not read.
                 Pixels with 255 (ignore) are never correct; leave them out of the loss.
@@ -150,7 +150,7 @@ class PredictionHistory:
         indices = self._indices(cases)
         comparisons = np.maximum(self._records[indices] - 1, 0)  # (B,)
         counts = self._arrays["agreements"][indices]  # (B, H, W)
-        return _share(counts, comparisons, empty=1.0, device=cases.device)
+        return _fraction(counts, comparisons, empty=1.0, device=cases.device)
 
     def correctness(self, cases: Tensor) -> Tensor:
         """Share of records whose prediction equals the mask; 1 everywhere before the first record.
@@ -168,7 +168,7 @@ class PredictionHistory:
         if (slots < 0).any():
             raise ValueError(f"case {indices[slots < 0][0]} has no mask, so it has no correctness")
         counts = self._arrays["correct"][slots] if slots.size else np.zeros((0, *self.size))
-        return _share(counts, self._records[indices], empty=1.0, device=cases.device)
+        return _fraction(counts, self._records[indices], empty=1.0, device=cases.device)
 
     def frequencies(self, cases: Tensor) -> Tensor:
         """Share of records in which each class was predicted; 0 before the first record.
@@ -183,7 +183,7 @@ class PredictionHistory:
             raise ValueError("this history does not count classes: set count_classes")
         indices = self._indices(cases)
         counts = self._arrays["frequencies"][indices]  # (B, K, H, W)
-        return _share(counts, self._records[indices], empty=0.0, device=cases.device)
+        return _fraction(counts, self._records[indices], empty=0.0, device=cases.device)
 
     def commit(self, folder: Path, *, epoch: int) -> int:
         """Write the state after an epoch into a folder; call it before saving the checkpoint.
@@ -285,14 +285,14 @@ class PredictionHistory:
         return rows
 
 
-def _share(
+def _fraction(
     counts: NDArray[Any], totals: NDArray[np.int64], *, empty: float, device: torch.device
 ) -> Tensor:
     """Counts of each image divided by its total; ``empty`` where the total is 0."""
     # Narrow integers travel to the device, not floats.
-    share = torch.from_numpy(counts).to(device).to(torch.float32)  # (B, ...)
+    fraction = torch.from_numpy(counts).to(device).to(torch.float32)  # (B, ...)
     total = torch.from_numpy(totals).to(device).to(torch.float32)  # (B,)
-    share /= total.clamp(min=1).view(-1, *(1 for _ in counts.shape[1:]))
+    fraction /= total.clamp(min=1).view(-1, *(1 for _ in counts.shape[1:]))
     if not totals.all():
-        share[total == 0] = empty
-    return share
+        fraction[total == 0] = empty
+    return fraction

@@ -7,14 +7,14 @@ import numpy as np
 import PIL.Image
 from numpy.typing import NDArray
 
-from segconf.conventions import IGNORE
+from segconf.conventions import FULL_SCALE, IGNORE
 from segconf.errors import DataError
 from segconf.images.image_format import format_of
 from segconf.images.resizing import resize_mask
 from segconf.images.types import DEFAULT_MAX_PIXELS, ByteArray, Size, check_ceiling
 
 _WHITE = 255
-_DEEP_WHITE = 65535
+_DEEP_WHITE = FULL_SCALE
 _SHOWN_VALUES = 6
 _BINARY = 2
 
@@ -30,7 +30,7 @@ def read_mask(
 ) -> ByteArray:
     """Class index of every pixel; nothing is thresholded, rounded or guessed.
 
-    What counts as a class, judged by the values of the whole file:
+    What counts as a class, by the values of the whole file:
 
     - values 0..K-1 are the classes;
     - K = 2: 0 and 255 (or 0 and 65535) are the classes 0 and 1; a mask of 255 alone is all ones.

@@ -21,13 +21,13 @@ def resized_bands(logits: FloatArray, size: Size) -> Iterator[Band]:
     height, width = size
     # Networks answer with the classes innermost, and numpy would keep that order to the end.
     logits = np.ascontiguousarray(logits)
-    low, high, share = _neighbours(logits.shape[2], width)
-    wide = logits[:, :, low] * (1 - share) + logits[:, :, high] * share  # (K, h, W)
-    low, high, share = _neighbours(logits.shape[1], height)
+    low, high, fraction = _neighbours(logits.shape[2], width)
+    wide = logits[:, :, low] * (1 - fraction) + logits[:, :, high] * fraction  # (K, h, W)
+    low, high, fraction = _neighbours(logits.shape[1], height)
     rows = max(1, _BAND_PIXELS // width)
     for start in range(0, height, rows):
         band = slice(start, start + rows)
-        weight = share[band, None]  # (b, 1)
+        weight = fraction[band, None]  # (b, 1)
         values = wide[:, low[band]]  # (K, b, W)
         values *= 1 - weight
         other = wide[:, high[band]]
@@ -40,8 +40,8 @@ def _neighbours(old: int, new: int) -> tuple[NDArray[np.intp], NDArray[np.intp],
     """The two old positions around every new pixel centre, and the weight of the second."""
     centres = ((np.arange(new) + 0.5) * (old / new) - 0.5).clip(0, old - 1)
     low = centres.astype(np.intp)
-    share = (centres - low).astype(np.float32)
-    return low, np.minimum(low + 1, old - 1), share
+    fraction = (centres - low).astype(np.float32)
+    return low, np.minimum(low + 1, old - 1), fraction
 
 
 OVERLAP = 0.25

@@ -134,12 +134,12 @@ def decoder_blocks(decoder: nn.Module) -> nn.ModuleList:
 class DropoutBlock(nn.Module):
     """A block of the decoder whose output loses random channels during training."""
 
-    def __init__(self, block: nn.Module, share: float) -> None:
-        """Take over a block; `share` is the probability that a channel is dropped."""
+    def __init__(self, block: nn.Module, rate: float) -> None:
+        """Take over a block; `rate` is the probability that a channel is dropped."""
         super().__init__()
         self.block = block
-        self.dropout: nn.Module = nn.Dropout2d(share)
-        self.share = share
+        self.dropout: nn.Module = nn.Dropout2d(rate)
+        self.rate = rate
 
     def forward(
         self,
@@ -161,22 +161,22 @@ class FixedDropout(nn.Module):
 
     factors: Tensor
 
-    def __init__(self, channels: int, share: float, generator: torch.Generator) -> None:
-        """Choose the channels: each is dropped with probability `share`."""
+    def __init__(self, channels: int, rate: float, generator: torch.Generator) -> None:
+        """Choose the channels: each is dropped with probability `rate`."""
         super().__init__()
-        kept = torch.rand(channels, generator=generator) >= share
-        self.register_buffer("factors", (kept / (1 - share)).reshape(-1, 1, 1))  # (C, 1, 1)
+        kept = torch.rand(channels, generator=generator) >= rate
+        self.register_buffer("factors", (kept / (1 - rate)).reshape(-1, 1, 1))  # (C, 1, 1)
 
     def forward(self, features: Tensor) -> Tensor:
         """Features (B, C, H, W) without the dropped channels."""
         return features * self.factors
 
 
-def add_decoder_dropout(network: nn.Module, share: float) -> None:
-    """Let every block of the network's decoder drop channels with probability `share`."""
+def add_decoder_dropout(network: nn.Module, rate: float) -> None:
+    """Let every block of the network's decoder drop channels with probability `rate`."""
     blocks = decoder_blocks(network.get_submodule("decoder"))
     for number, block in enumerate(blocks):
-        blocks[number] = DropoutBlock(block, share)
+        blocks[number] = DropoutBlock(block, rate)
 
 
 def thinned(decoder: nn.Module, generator: torch.Generator) -> nn.Module:
@@ -192,7 +192,7 @@ def thinned(decoder: nn.Module, generator: torch.Generator) -> nn.Module:
             raise TypeError("this decoder has no dropout")
         convolutions = [part for part in block.modules() if isinstance(part, nn.Conv2d)]
         last = convolutions[-1]
-        block.dropout = FixedDropout(last.out_channels, block.share, generator).to(
+        block.dropout = FixedDropout(last.out_channels, block.rate, generator).to(
             last.weight.device
         )
     return twin

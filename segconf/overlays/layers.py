@@ -21,7 +21,7 @@ class Scale:
     Attributes:
         threshold: the referral threshold.
         upper: the second level, above it.
-        right_below: share of validation pixels under the threshold that were right, if measured.
+        right_below: fraction of validation pixels under the threshold that were right, if measured.
         classes: number of classes K; no confidence is lower than 1/K.
     """
 
@@ -37,8 +37,8 @@ class Scale:
 
     def colours(self, confidence: NDArray[np.float32]) -> NDArray[np.uint8]:
         """Cividis of confidence (h, w), yellow at 1/K and dark blue at 1; (h, w, 3)."""
-        share = (confidence - self.lowest) / (1 - self.lowest)
-        index = np.rint((1 - share).clip(0, 1) * 255).astype(np.uint8)
+        fraction = (confidence - self.lowest) / (1 - self.lowest)
+        index = np.rint((1 - fraction).clip(0, 1) * 255).astype(np.uint8)
         blue_first = cv2.applyColorMap(index, cv2.COLORMAP_CIVIDIS)  # (h, w, 3)
         return np.ascontiguousarray(blue_first[..., ::-1], np.uint8)
 
@@ -53,8 +53,8 @@ class Scale:
         return low, f"confidence {_percent(self.threshold)} to {_percent(self.upper)}"
 
 
-def _percent(share: float) -> str:
-    return f"{100 * share:.3g}%"
+def _percent(fraction: float) -> str:
+    return f"{100 * fraction:.3g}%"
 
 
 Pixels = NDArray[np.uint8]

@@ -60,7 +60,7 @@ def overlay(
     size = display_size(mask.shape[0], mask.shape[1], max_side)
     picture = shown_image(image, size)
     shown_mask = sampled(mask, size)
-    shown_confidence = as_share(sampled(confidence, size))
+    shown_confidence = as_fraction(sampled(confidence, size))
     match style:
         case "contour":
             draw_bands(picture, shown_confidence, scale)
@@ -128,7 +128,7 @@ def sampled(values: NDArray[Any], size: tuple[int, int]) -> NDArray[Any]:
     return values[..., rows, :][..., columns]
 
 
-def as_share(confidence: NDArray[Any]) -> NDArray[np.float32]:
+def as_fraction(confidence: NDArray[Any]) -> NDArray[np.float32]:
     """Confidence 0..1, from that or from 16-bit levels."""
     if confidence.dtype == np.uint16:
         return confidence.astype(np.float32) / np.float32(FULL_SCALE)

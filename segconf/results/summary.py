@@ -37,7 +37,7 @@ PATCHES = 8
 
 
 TOO_SMALL = 32
-"""Images with a shorter side say too little to be judged."""
+"""Images with a shorter side have too few pixels for a prediction."""
 
 
 _PERCENTILE = 0.05
@@ -173,8 +173,8 @@ def _slice_to_look_at(maps: Maps, threshold: float) -> int:
     if len(maps.mask) == 1:
         return 0
     limit = math.ceil(threshold * FULL_SCALE)
-    judged = [
+    counts = [
         (np.count_nonzero(levels < limit), np.count_nonzero(mask))
         for levels, mask in zip(maps.levels, maps.mask, strict=True)
     ]
-    return judged.index(max(judged))
+    return counts.index(max(counts))

@@ -18,7 +18,7 @@ from segconf.overlays.layers import Scale, draw_bands, draw_contour
 from segconf.overlays.overlay import (
     MAX_SIDE,
     Style,
-    as_share,
+    as_fraction,
     display_size,
     overlay,
     sampled,
@@ -75,7 +75,7 @@ def write_page_files(
     shrunk = cv2.resize(shown, small[::-1], interpolation=cv2.INTER_AREA)
     thumbnail = np.asarray(shrunk, np.uint8).reshape(*small, 3)
     shown_mask, shown_levels = sampled(mask, small), sampled(levels, small)
-    draw_bands(thumbnail, as_share(shown_levels), scale)
+    draw_bands(thumbnail, as_fraction(shown_levels), scale)
     draw_contour(thumbnail, shown_mask)
     write_jpeg(folder.thumbnail(case), thumbnail)
     write_text(folder.page_map(case), page_map(case, mask, levels, scale))
@@ -89,9 +89,9 @@ def page_map(case: str, mask: Pixels, levels: Levels, scale: Scale) -> str:
     green is the class.
     """
     size = _fit(mask.shape, MAP_SIDE)
-    share = (as_share(sampled(levels, size)) - scale.lowest) / (1 - scale.lowest)
+    fraction = (as_fraction(sampled(levels, size)) - scale.lowest) / (1 - scale.lowest)
     pixels = np.zeros((*size, 3), np.uint8)
-    pixels[..., 0] = np.rint(share.clip(0, 1) * 255)
+    pixels[..., 0] = np.rint(fraction.clip(0, 1) * 255)
     pixels[..., 1] = sampled(mask, size)
     png = base64.b64encode(png_bytes(pixels)).decode("ascii")
     return f"segconfMap({script_safe(case)}, {script_safe(png)});\n"

@@ -72,5 +72,5 @@ def _number(value: float) -> str:
     return "none" if math.isnan(value) else f"{value:.2f}"
 
 
-def _percent(share: float) -> str:
-    return "none" if math.isnan(share) else f"{100 * share:.3g}%"
+def _percent(fraction: float) -> str:
+    return "none" if math.isnan(fraction) else f"{100 * fraction:.3g}%"

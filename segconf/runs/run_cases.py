@@ -22,8 +22,8 @@ def training_cases(
 ) -> tuple[Path, list[Case]]:
     """Where the data set of a run lies, and its training images, labeled or not, by id."""
     where = data or (Path(run_data.data) if run_data.data is not None else None)
-    shares = HoldOut(config.data.validation_fraction, config.data.test_fraction)
-    found = run_data.arranged(find_cases(run_data.dataset, where, hold_out=shares))
+    hold_out = HoldOut(config.data.validation_fraction, config.data.test_fraction)
+    found = run_data.arranged(find_cases(run_data.dataset, where, hold_out=hold_out))
     by_id = {case.id: case for case in found.training}
     ids = run_data.training_ids()
     missing = [id_ for id_ in ids if id_ not in by_id]
@@ -47,9 +47,9 @@ def masked_cases(run: RunFolder, split: str, data: Path | None) -> tuple[tuple[C
         data: where the data set lies, if it has moved since.
     """
     config, used = run.config(), run.data()
-    shares = HoldOut(config.data.validation_fraction, config.data.test_fraction)
+    hold_out = HoldOut(config.data.validation_fraction, config.data.test_fraction)
     where = data or (Path(used.data) if used.data else None)
-    found = used.arranged(find_cases(used.dataset, where, hold_out=shares))
+    found = used.arranged(find_cases(used.dataset, where, hold_out=hold_out))
     raise_problems(found.problems, found.root)
     part = found.test if split == "test" else found.validation
     cases = tuple(case for case in part if case.mask_path is not None)

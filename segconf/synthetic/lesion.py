@@ -19,19 +19,19 @@ from segconf.synthetic.noise import FloatArray, chance, pixel_centres
 ANGLES = 4096
 
 
-MIN_AREA_SHARE = 0.02
+MIN_AREA_FRACTION = 0.02
 
 
-MAX_AREA_SHARE = 0.60
+MAX_AREA_FRACTION = 0.60
 
 
-AMBIGUOUS_SHARE = 0.25
+AMBIGUOUS_FRACTION = 0.25
 
 
-EDGE_SHARE = 0.10
+EDGE_FRACTION = 0.10
 
 
-MEDIAN_AREA_SHARE = 0.13
+MEDIAN_AREA_FRACTION = 0.13
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,15 +79,15 @@ class Lesion:
 def draw_lesion(generator: np.random.Generator, aspect: float) -> Lesion:
     """Draw a lesion for an image of height 1 and width ``aspect``.
 
-    The area share follows a log-normal law around 13%, as in ISIC2017, cut to 2%-60%. One lesion in
+    The area follows a log-normal law around 13% of the image, as in ISIC2017, cut to 2%-60%. One in
     ten is centred near the edge of the image, the others near its middle.
     """
     coarse = pixel_centres((48, round(48 * aspect)))
     while True:
         lesion = _draw_candidate(generator, aspect)
-        share = float((lesion.logit(*coarse) >= 0).mean())
+        fraction = float((lesion.logit(*coarse) >= 0).mean())
         # The margin covers the difference between the coarse grid and the final one.
-        if 1.1 * MIN_AREA_SHARE <= share <= 0.97 * MAX_AREA_SHARE:
+        if 1.1 * MIN_AREA_FRACTION <= fraction <= 0.97 * MAX_AREA_FRACTION:
             return lesion
 
 
@@ -113,10 +113,10 @@ def draw_lobe(
 
 
 def _draw_candidate(generator: np.random.Generator, aspect: float) -> Lesion:
-    ambiguous = chance(generator, AMBIGUOUS_SHARE)
-    share = MEDIAN_AREA_SHARE * np.exp(0.9 * generator.standard_normal())
+    ambiguous = chance(generator, AMBIGUOUS_FRACTION)
+    fraction = MEDIAN_AREA_FRACTION * np.exp(0.9 * generator.standard_normal())
     lobe_count = int(generator.choice([1, 2, 3, 4], p=[0.45, 0.25, 0.2, 0.1]))
-    radius = float(np.sqrt(share * aspect / np.pi)) / (1 + 0.12 * (lobe_count - 1))
+    radius = float(np.sqrt(fraction * aspect / np.pi)) / (1 + 0.12 * (lobe_count - 1))
     x, y = _draw_centre(generator, aspect)
     fuzziness = generator.uniform(0.10, 0.22) if ambiguous else generator.uniform(0.02, 0.12)
     irregularity = generator.uniform(0.06, 0.20)
@@ -131,7 +131,7 @@ def _draw_candidate(generator: np.random.Generator, aspect: float) -> Lesion:
 
 
 def _draw_centre(generator: np.random.Generator, aspect: float) -> tuple[float, float]:
-    if not chance(generator, EDGE_SHARE):
+    if not chance(generator, EDGE_FRACTION):
         x = aspect * (0.5 + 0.07 * generator.standard_normal())
         return x, 0.5 + 0.07 * generator.standard_normal()
     along = generator.uniform(0.2, 0.8)

@@ -69,7 +69,7 @@ def test_the_mean_converges_to_the_softmax_as_dropout_vanishes():
     errors = []
     for share in (0.4, 0.1, 0.01, 0.0):
         for block in model.decoder.blocks:
-            block.share = share
+            block.rate = share
         errors.append(
             (probabilities(DropoutPredictor(model, 10), images()) - expected).abs().mean()
         )
