@@ -1,4 +1,4 @@
-"""Mistakes a user can cause and fix: the place, the problem, the way out."""
+"""Errors that a user can cause and fix: the place, the problem, the way out."""
 
 
 class SegconfError(Exception):

@@ -1,4 +1,4 @@
-"""`segconf evaluate`: how good a run is, and how far its confidence can be believed."""
+"""`segconf evaluate`: metrics of segmentation and confidence on a split."""
 
 from __future__ import annotations
 

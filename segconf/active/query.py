@@ -1,4 +1,4 @@
-"""Which images to annotate next: a ranking of the images without a label, and its reasons."""
+"""Query: rank the images without a label, with reasons."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

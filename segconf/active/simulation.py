@@ -1,4 +1,4 @@
-"""Annotation simulated on a labeled data set: train, query, reveal the masks, repeat."""
+"""Active learning simulated on a labeled data set: train, query, reveal the masks, repeat."""
 
 import json
 import shutil

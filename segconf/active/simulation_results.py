@@ -1,4 +1,4 @@
-"""What a simulated annotation found: points, their means over seeds, a table and a figure."""
+"""Results of a simulation: points, their means over seeds, a table and a figure."""
 
 import csv
 import io

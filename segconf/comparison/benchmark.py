@@ -1,4 +1,4 @@
-"""Which runs a benchmark consists of, and how far each of them is."""
+"""The runs of a benchmark, how far each of them is, and their tables."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

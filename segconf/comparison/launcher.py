@@ -1,4 +1,4 @@
-"""Carry out the runs of a benchmark: several at once, each step in a process of its own."""
+"""Run the steps of a benchmark: several runs at once, each step in a process of its own."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""What each method of a benchmark gets: its epochs and batches, or any other setting."""
+"""Protocol of a benchmark: epochs, batches and other settings of each method."""
 
 from collections.abc import Mapping
 from pathlib import Path

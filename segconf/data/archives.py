@@ -1,4 +1,4 @@
-"""The ISIC 2017 archives on disk: arriving, whole, and unpacked without trusting them."""
+"""The ISIC 2017 archives on disk: partial downloads, checksums, and safe unpacking."""
 
 import errno
 import hashlib

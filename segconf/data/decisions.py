@@ -1,4 +1,4 @@
-"""What was decided in review: the file that the review page exports, CSV or JSON."""
+"""Decisions of a review: the file that the review page exports, CSV or JSON."""
 
 import csv
 import json

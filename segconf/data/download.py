@@ -1,4 +1,4 @@
-"""Fetch the official ISIC 2017 archives: resumable, checked, and whole or not there at all."""
+"""Download of the ISIC 2017 archives: resumable, checked, complete or absent."""
 
 import http.client
 import re

@@ -1,4 +1,4 @@
-"""What a data set holds: images, masks, sizes and problems, part by part."""
+"""Contents of a data set: images, masks, sizes and problems, part by part."""
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor

@@ -1,4 +1,4 @@
-"""Which masks may be used: seeded, stable choices that do not depend on machine or file order."""
+"""Splits: seeded, stable choices that do not depend on machine or file order."""
 
 import csv
 import hashlib

@@ -1,4 +1,4 @@
-"""What an evaluation found, and the files it leaves behind."""
+"""The report of an evaluation, and its files."""
 
 import csv
 import io

@@ -1,4 +1,10 @@
-"""Working arrays: in memory, or mapped to the disk when they are bigger than it."""
+"""Storage of the history: working arrays, and committed generations on the disk.
+
+A generation is one ``<name>-<epoch>.npy`` per array and a marker ``epoch-<epoch>.json``. The marker
+is written last and removed first: arrays without a marker do not count. Files get their final name
+only when their content is on the disk (temporary name, fsync, rename), and no committed file is
+ever written to again, so that a crash at any moment loses only what was not committed.
+"""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""What an image is here: pixels with their geometry, the ceiling on size, and common errors."""
+"""Types of images: pixels with their geometry, headers, the ceiling on size, common errors."""
 
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What formats of volumes share: intensity windows, channels, and the affine of another grid."""
+"""Common to formats of volumes: intensity windows, channels, and the affine of another grid."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""Running the network on as many images at a time as fit into memory."""
+"""Run the network on as many images at a time as fit into memory."""
 
 import logging
 import time

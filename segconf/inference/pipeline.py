@@ -1,4 +1,10 @@
-"""What a prediction job may choose; everything else comes with the model."""
+"""The prediction job: decoding, network and encoding overlap, in bounded memory.
+
+With an accelerator, or for tiles, volumes and methods of several passes, the network runs in the
+calling thread on batches while other threads decode and encode. For pictures on a processor every
+thread takes an image from the file to the results, with a network of one thread: no processor waits
+for another, and the numbers do not depend on how many there are.
+"""
 
 import logging
 from collections import deque

@@ -1,4 +1,4 @@
-"""What a model says about one image."""
+"""The prediction for one image: mask, confidence, probabilities, overlay, files."""
 
 from dataclasses import dataclass
 from pathlib import Path

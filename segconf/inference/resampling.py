@@ -1,4 +1,4 @@
-"""Back to the grid of the input: logits in bands of rows, then mask and confidence of each band."""
+"""Logits on the grid of the input: bilinear resizing, or a sliding window, in bands of rows."""
 
 import math
 from collections.abc import Callable, Iterator

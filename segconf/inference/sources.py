@@ -1,4 +1,4 @@
-"""Which images are predicted, what their results are called, and which shard they belong to."""
+"""Input images of a prediction: finding, naming and sharding."""
 
 import os
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Ranking terms and the weighted sum: confidence ordered like correctness and consistency."""
+"""Ranking loss: pairs of pixels whose confidence is ordered against their target."""
 
 from typing import Literal
 

@@ -1,4 +1,4 @@
-"""Ranking terms and the weighted sum: confidence ordered like correctness and consistency."""
+"""Ranking terms of the loss: confidence ordered like correctness and like consistency."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""One image in a few kilobytes: all that resampling of images needs."""
+"""Counts of one image in a few kilobytes, for the bootstrap over images."""
 
 import math
 from collections.abc import Sequence

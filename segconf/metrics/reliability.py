@@ -1,4 +1,4 @@
-"""Calibration: does a confidence of 90% mean right in 90% of the cases?"""
+"""Reliability: mean confidence and accuracy in bins, and the expected calibration error."""
 
 import math
 from collections.abc import Iterable

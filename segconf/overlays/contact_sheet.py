@@ -1,4 +1,4 @@
-"""Many predictions at a glance: small overlays in rows, each with two lines of words."""
+"""Contact sheet: small overlays in rows, each with two lines of text."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""The fixed scale of confidence: two levels, and the colours between the lowest value and 1."""
+"""The scale of confidence and its colours, and the layers of an overlay."""
 
 from dataclasses import dataclass
 

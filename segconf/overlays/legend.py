@@ -1,4 +1,4 @@
-"""The strip under an overlay that says what its colours mean."""
+"""The legend under an overlay."""
 
 from dataclasses import dataclass
 from typing import Literal

@@ -1,4 +1,4 @@
-"""Risk-coverage curves and reliability diagrams."""
+"""Risk-coverage curves, reliability diagrams, and surrogates over epochs."""
 
 from collections.abc import Mapping, Sequence
 from itertools import cycle

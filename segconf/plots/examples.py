@@ -1,4 +1,4 @@
-"""Examples beside each other: the image, the mask, the confidence and where the mask is wrong."""
+"""Pictures in rows: examples with their errors, and an image beside its history maps."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

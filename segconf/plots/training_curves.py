@@ -1,4 +1,4 @@
-"""How a training went: the loss terms, and what the validation images say."""
+"""Curves of a training, and of a metric over the number of labels."""
 
 import csv
 import math

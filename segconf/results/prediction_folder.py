@@ -1,4 +1,4 @@
-"""A prediction folder: where its files are, and what it says about itself."""
+"""A prediction folder: its files by name, and `run.json`."""
 
 import json
 from collections.abc import Sequence

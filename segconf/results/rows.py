@@ -1,4 +1,4 @@
-"""One line of `cases.csv`: what was found in an image, and in words what to do about it."""
+"""Rows of `cases.csv`: numbers and flags of a case."""
 
 import csv
 import io

@@ -1,4 +1,4 @@
-"""What the maps of an image come to: the numbers of its row, and the flags in words."""
+"""From the maps of an image to the numbers and flags of its row."""
 
 import math
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Overlays once more, from a prediction folder and without the model: other style, size, format."""
+"""Export: overlays again from a prediction folder, in another style, size or format."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""A page about one case for a conference: contour, confidence, and the numbers in words."""
+"""A sheet about one case: contour, heat map, and its numbers."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""The history of a run as maps: how consistent, and how correct, each training pixel was."""
+"""The images of a run, found again: training cases, and cases with masks on the grid."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

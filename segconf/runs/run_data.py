@@ -1,4 +1,4 @@
-"""A run folder: everything needed to understand, repeat and continue a training."""
+"""`split.json` of a run: which data it used, and how to notice that the data changed."""
 
 import hashlib
 import json

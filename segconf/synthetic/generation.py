@@ -1,4 +1,4 @@
-"""The synthetic data set on disk, in the layout of the ISIC 2017 archives, whole or not at all."""
+"""The synthetic data set on disk, in the layout of the ISIC 2017 archives, complete or absent."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The history of a run as maps: how consistent, and how correct, each training pixel was."""
+"""History maps of a run: consistency and correctness of each training pixel."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""How good the weights are on the validation images, and the sweep over the training images."""
+"""Validation scores of the weights, and the sweep over the training images."""
 
 from collections.abc import Iterable
 
