@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Literal
 
 from segconf.config.records import read_record, record_text
-from segconf.config.schema import Count, Interval, Number, Positive, Probability, Section
+from segconf.config.schema import Count, Interval, Number, Probability, Section, Temperature
 from segconf.errors import CheckpointError
 from segconf.files import write_text
 
@@ -19,7 +19,7 @@ DEFAULT_ORDER = "expected_dice"
 class StoredTemperature(Section):
     """The temperature that logits are divided by, and what it does to the NLL."""
 
-    value: Positive
+    value: Temperature
     interval: Interval
     nll_before: Number
     nll: Number

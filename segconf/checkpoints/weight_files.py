@@ -1,6 +1,7 @@
 """Files of weights: safetensors that are complete or absent, and snapshots along a training."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -109,6 +110,17 @@ def _halved(value: Tensor) -> Tensor:
     return half if half.isfinite().all() else value
 
 
+def check_finite(tensors: Mapping[str, Tensor], path: Path, way_out: str) -> None:
+    """Refuse a file with NaN or infinity among its numbers.
+
+    Raises:
+        CheckpointError: naming the first such tensor.
+    """
+    for name, tensor in tensors.items():
+        if tensor.is_floating_point() and not tensor.isfinite().all():
+            raise CheckpointError(f"{path}: {name} holds NaN or infinity. {way_out}")
+
+
 def read_weights(file: Path) -> dict[str, Tensor]:
     """Weights of a file, memory-mapped."""
     return read_tensors(file, way_out="Put the file of the run back, or train again.")[0]
@@ -139,6 +151,7 @@ def load_into(network: nn.Module, file: Path) -> None:
         name: value.shape for name, value in own.items()
     }:
         raise CheckpointError(f"{file}: not the weights of the network of this run.")
+    check_finite(new, file, "Put the file of the run back, or train again.")
     for name, value in new.items():
         # To the device first, in half precision if it is: less to move.
         own[name].copy_(value.to(own[name].device))

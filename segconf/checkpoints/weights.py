@@ -8,7 +8,12 @@ import torch
 from pydantic import ValidationError
 from torch import Tensor
 
-from segconf.checkpoints.weight_files import Checkpoint, read_tensors, write_tensors
+from segconf.checkpoints.weight_files import (
+    Checkpoint,
+    check_finite,
+    read_tensors,
+    write_tensors,
+)
 from segconf.config.schema import ExperimentConfig
 from segconf.errors import CheckpointError
 from segconf.methods.method import method_of
@@ -61,6 +66,7 @@ def load_checkpoint(path: Path, *, device: torch.device | None = None) -> Checkp
     file = weights_file(path)
     weights, metadata = read_tensors(file, way_out=WAY_OUT)
     config, temperature = _described(file, metadata)
+    check_finite(weights, file, "Put back the file that the run wrote, or train again.")
     model = method_of(config).build(config.model, pretrained=False)
     try:
         model.load_state_dict(weights)
@@ -103,12 +109,13 @@ def _described(file: Path, metadata: dict[str, str]) -> tuple[ExperimentConfig, 
     """Configuration and temperature from the metadata of a weights file."""
     try:
         config = ExperimentConfig.model_validate(json.loads(metadata["config"]))
-        return config, float(metadata["temperature"])
+        temperature = float(metadata["temperature"])
     except (KeyError, ValueError, ValidationError) as error:
         raise CheckpointError(
             f"{file}: was not written by this version of segconf (the configuration in it cannot "
             "be read). Use the version that trained it, or train again."
         ) from error
+    return config, temperature
 
 
 def weights_file(path: Path) -> Path:

@@ -14,6 +14,9 @@ NaturalNumber = Annotated[int, Strict(), Field(ge=0)]
 Number = Annotated[float, Strict(), Field(allow_inf_nan=False)]
 Positive = Annotated[Number, Field(gt=0)]
 Interval = tuple[Number, Number]
+TEMPERATURES = (0.001, 1000.0)
+"""A temperature outside of these makes every confidence the same."""
+Temperature = Annotated[Number, Field(ge=TEMPERATURES[0], le=TEMPERATURES[1])]
 Weight = Annotated[Number, Field(ge=0)]
 Fraction = Annotated[Number, Field(ge=0, lt=1)]
 Probability = Annotated[Number, Field(ge=0, le=1)]

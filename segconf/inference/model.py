@@ -13,10 +13,12 @@ from torch import Tensor
 from segconf.calibration.stored import Calibration, read_calibration
 from segconf.checkpoints.weights import load_checkpoint, weights_hash
 from segconf.confidence import FloatArray
+from segconf.config.schema import TEMPERATURES
 from segconf.conventions import FULL_SCALE
 from segconf.data.preprocessing import Preprocessing
 from segconf.data.transforms import normalize
 from segconf.devices import resolve_device
+from segconf.errors import CheckpointError
 from segconf.images.resizing import slices_on_grid
 from segconf.images.types import ByteArray, Image
 from segconf.inference.batch_runner import BatchRunner
@@ -86,6 +88,12 @@ class Model:
             self.calibration = read_calibration(path, self.weights_sha256)
             stored = self.calibration.temperature
             self.temperature = self.checkpoint.temperature if stored is None else stored.value
+            low, high = TEMPERATURES
+            if not low <= self.temperature <= high:
+                raise CheckpointError(
+                    f"{self.checkpoint.path}: temperature {self.temperature} is not between {low} "
+                    f"and {high}. Fit it again with: segconf calibrate {path}"
+                )
         self.preprocessing = Preprocessing.of(self.config)
         mean, std = encoder_normalization(self.config.model.encoder, self.config.model.channels)
         self.normalize = partial(normalize, mean=mean, std=std)
@@ -143,8 +151,17 @@ class Model:
         return NetworkInput(pixels, self._extractor.pixels(image))
 
     def grid_logits(self, pixels: ByteArray) -> FloatArray:
-        """Logits (B, K, h, w) on the network's grid, after the temperature."""
+        """Logits (B, K, h, w) on the network's grid, after the temperature.
+
+        Raises:
+            CheckpointError: the output is not finite.
+        """
         logits, _ = self.batches(self.normalize(pixels))
+        if not logits.isfinite().all():
+            raise CheckpointError(
+                f"{self.checkpoint.path}: the network's output is not finite, so its weights are "
+                "of no use. Train it again with a smaller training.learning_rate."
+            )
         return logits.numpy()
 
     def grid_output(self, pixels: ByteArray, feature_pixels: ByteArray | None) -> GridOutput:

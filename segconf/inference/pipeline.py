@@ -7,11 +7,14 @@ for another, and the numbers do not depend on how many there are.
 """
 
 import logging
+import math
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+
+import numpy as np
 
 from segconf.confidence import FloatArray
 from segconf.devices import single_threaded, usable_processors
@@ -25,7 +28,7 @@ from segconf.inference.sources import Source
 from segconf.overlays.overlay import Style
 from segconf.results.maps import Maps, write_failure
 from segconf.results.prediction_folder import PredictionFolder
-from segconf.results.rows import UNREADABLE, CaseRow
+from segconf.results.rows import NOT_FINITE, UNREADABLE, CaseRow
 from segconf.results.summary import TOO_SMALL, mark_out_of_distribution, summarize
 from segconf.review.pictures import write_case
 
@@ -73,11 +76,12 @@ class _Decoded:
 
 
 @dataclass(frozen=True, slots=True)
-class _Unreadable:
-    """An image that could not be read."""
+class _Failed:
+    """An image that was not predicted, and why."""
 
     source: Source
     reason: str
+    flag: str = UNREADABLE
 
 
 class Job:
@@ -90,7 +94,7 @@ class Job:
         self._options = options
         self._workers = options.workers or usable_processors()
         self._pool = ThreadPoolExecutor(self._workers, thread_name_prefix="segconf")
-        self._reading: deque[Future[_Decoded | _Unreadable]] = deque()
+        self._reading: deque[Future[_Decoded | _Failed]] = deque()
         self._finishing: set[Future[CaseRow]] = set()
         self._weights: dict[Future[CaseRow], int] = {}
         self._in_flight = 0
@@ -152,7 +156,7 @@ class Job:
         read = [self._reading.popleft().result() for _ in range(count)]
         outputs = self._outputs([item for item in read if isinstance(item, _Decoded)])
         for item in read:
-            if isinstance(item, _Unreadable):
+            if isinstance(item, _Failed):
                 future = self._pool.submit(self._fail, item)
             elif self._options.tile:
                 # Tiles are not what was trained on: the score is that of the whole frame.
@@ -193,16 +197,16 @@ class Job:
     def _whole(self, source: Source) -> CaseRow:
         """From the file to the results, in one thread."""
         item = self._read(source)
-        if isinstance(item, _Unreadable):
+        if isinstance(item, _Failed):
             return self._fail(item)
         return self._finish(item, self._outputs([item])[0])
 
-    def _read(self, source: Source) -> _Decoded | _Unreadable:
+    def _read(self, source: Source) -> _Decoded | _Failed:
         try:
             image = self._model.read(source.path)
             notes = _notes(source, image)
         except DataError as error:
-            return _Unreadable(source, str(error))
+            return _Failed(source, str(error))
         if self._options.tile:
             return _Decoded(source, image, notes)
         return _Decoded(source, image, notes, self._model.network_input(image))
@@ -217,9 +221,13 @@ class Job:
         )
 
     def _finish(self, item: _Decoded, output: GridOutput) -> CaseRow:
+        if not np.isfinite(output.logits).all():
+            return self._fail(_not_finite(item.source))
         return self._write(item, self._maps(item, output.logits), float(output.ood_scores.mean()))
 
     def _write(self, item: _Decoded, maps: Maps, ood_score: float) -> CaseRow:
+        if not math.isfinite(maps.foreground):
+            return self._fail(_not_finite(item.source))
         height, width = item.image.spatial_shape[-2:]
         scale = self._model.scale
         row = summarize(
@@ -234,10 +242,15 @@ class Job:
         write_case(self._folder, row, item.image, maps, scale=scale, style=style)
         return row
 
-    def _fail(self, item: _Unreadable) -> CaseRow:
-        row = CaseRow(item.source.case, item.source.file, flags=(UNREADABLE,), error=item.reason)
+    def _fail(self, item: _Failed) -> CaseRow:
+        row = CaseRow(item.source.case, item.source.file, flags=(item.flag,), error=item.reason)
         write_failure(self._folder, row)
         return row
+
+
+def _not_finite(source: Source) -> _Failed:
+    reason = f"{source.path}: the network's output for this image is not finite."
+    return _Failed(source, reason, NOT_FINITE)
 
 
 def _pixel_count(source: Source) -> int:

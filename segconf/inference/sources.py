@@ -114,7 +114,11 @@ def _inside(folder: Path, exclude: Path | None) -> tuple[list[Path], list[Path]]
     for parent, folders, files in os.walk(folder):
         here = Path(parent)
         folders[:] = [
-            name for name in folders if not name.startswith(".") and here / name != excluded
+            name
+            for name in folders
+            if not name.startswith(".")
+            and here / name != excluded
+            and not _is_prediction_folder(here / name)
         ]
         for name in files:
             if name.startswith("."):
@@ -125,9 +129,19 @@ def _inside(folder: Path, exclude: Path | None) -> tuple[list[Path], list[Path]]
     return images, others
 
 
+def _is_prediction_folder(folder: Path) -> bool:
+    """Whether a folder holds the results of an earlier prediction, which are no input."""
+    return (folder / "run.json").is_file() and (folder / "confidence").is_dir()
+
+
 def _named(paths: Sequence[Path], root: Path) -> tuple[Source, ...]:
+    """Names without the suffix where that is unique, else with it.
+
+    A short name counts as taken when it is the whole name of another file: `a.jpg.png` beside
+    `a.jpg` and `a.png` keeps its suffix.
+    """
     short = {path: path.relative_to(root).parent / case_name(path) for path in paths}
-    used = Counter(short.values())
+    used = Counter([*short.values(), *(path.relative_to(root) for path in paths)])
     sources = []
     for path in paths:
         below = path.relative_to(root)

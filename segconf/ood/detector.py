@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from segconf.checkpoints.weight_files import read_tensors, write_tensors
+from segconf.checkpoints.weight_files import check_finite, read_tensors, write_tensors
 from segconf.errors import CheckpointError
 
 FILE_NAME = "ood.safetensors"
@@ -147,6 +147,7 @@ def load_detector(run: Path, weights_sha256: str) -> OODDetector | None:
         )
     if metadata.get("weights_sha256") != weights_sha256:
         raise CheckpointError(f"{path}: belongs to other weights than those beside it. {way_out}")
+    check_finite(tensors, path, way_out)
     try:
         height, width = tensors["grid"].tolist()
         return OODDetector(

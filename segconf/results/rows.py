@@ -27,6 +27,7 @@ OUT_OF_DISTRIBUTION = "out of distribution: unlike the training images"
 
 
 UNREADABLE = "not predicted: the file cannot be read"
+NOT_FINITE = "not predicted: the network's output is not finite"
 
 
 SEPARATOR = "; "

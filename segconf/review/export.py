@@ -76,6 +76,11 @@ def export(
     scale = _scale(record, options.threshold)
     style: Style = options.style or record.values["options"]["style"]
     cases = (_read(folder, row, record, options.images) for row in rows)
+    if out.resolve().is_relative_to(maps.resolve()):
+        raise DataError(
+            f"{out}: lies in the prediction folder, whose files it could overwrite. Choose "
+            "another folder."
+        )
     out.mkdir(parents=True, exist_ok=True)
     report = on_progress or (lambda _done, _total: None)
     if options.format == "pdf":

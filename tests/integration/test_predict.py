@@ -307,3 +307,11 @@ def test_tiles_give_masks_of_the_native_size(tmp_path, images, checkpoint):
     assert run("predict", images, "--out", out, "--checkpoint", checkpoint, "--tile").exit_code == 0
     for path in images.rglob("*.png"):
         assert size_of(out / "masks" / path.relative_to(images)) == size_of(path)
+
+
+def test_an_export_never_writes_into_the_prediction_folder(maps):
+    before = digests(maps)
+    for out in (maps, maps / "masks", maps / "new"):
+        with pytest.raises(DataError, match="lies in the prediction folder"):
+            run("export", maps, "--out", out)
+    assert digests(maps) == before

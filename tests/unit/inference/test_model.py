@@ -10,9 +10,14 @@ import pytest
 import torch
 
 import segconf
-from segconf.errors import ConfigError
+from segconf.checkpoints.weights import load_checkpoint, save_checkpoint
+from segconf.errors import CheckpointError, ConfigError
 from segconf.images.types import Image
 from segconf.inference.model import load_model, native_logits
+from segconf.inference.pipeline import PredictOptions
+from segconf.inference.predict import predict
+from segconf.inference.predictors import SinglePass
+from segconf.results.rows import NOT_FINITE
 from tests.tiny_models import brightness_model, disc, write_checkpoint, write_picture
 
 
@@ -98,3 +103,47 @@ def test_unknown_devices_are_refused(tmp_path):
     path = write_checkpoint(tmp_path / "w.safetensors")
     with pytest.raises(ConfigError, match="unknown"):
         load_model(path, device="quantum")
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_weights_that_are_not_finite_are_refused(tmp_path, value):
+    path = write_checkpoint(tmp_path / "best.safetensors")
+    trained = load_checkpoint(path)
+    weights = trained.model.state_dict()
+    weights["encoder.conv1.weight"][0, 0, 0, 0] = value
+    save_checkpoint(path, weights, trained.config)
+    with pytest.raises(CheckpointError, match=r"encoder\.conv1\.weight holds NaN or infinity"):
+        load_model(path)
+
+
+@pytest.mark.parametrize("temperature", [0.0, -1.0, float("inf"), float("nan"), 1e-300, 1e300])
+def test_a_temperature_of_no_use_is_refused(tmp_path, temperature):
+    path = write_checkpoint(tmp_path / "best.safetensors", temperature=temperature)
+    with pytest.raises(CheckpointError, match=r"temperature .* segconf calibrate"):
+        load_model(path)
+
+
+class Broken(torch.nn.Module):
+    """NaN for dark pictures, zeros for others."""
+
+    def forward(self, images):
+        dark = images.mean(dim=(1, 2, 3), keepdim=True) < 0
+        return torch.where(dark, torch.nan, 0.0).expand(-1, 2, *images.shape[2:])
+
+
+@pytest.mark.parametrize("tile", [False, True])
+def test_an_output_that_is_not_finite_fails_that_image_only(tmp_path, tile):
+    model = brightness_model(tmp_path / "run")
+    model.predictor = SinglePass(Broken())
+    for name, level in (("dark", 5), ("bright", 250)):
+        write_picture(tmp_path / f"images/{name}.png", np.full((40, 40, 3), level, np.uint8))
+    report = predict(
+        model, tmp_path / "images", tmp_path / "maps", options=PredictOptions(tile=tile)
+    )
+    (failed,) = report.broken
+    assert failed.case == "dark"
+    assert failed.flags == (NOT_FINITE,)
+    assert not (tmp_path / "maps/masks/dark.png").exists()
+    assert (tmp_path / "maps/masks/bright.png").exists()
+    with pytest.raises(CheckpointError, match="output is not finite"):
+        model.grid_logits(np.zeros((1, 32, 32, 3), np.uint8))

@@ -6,6 +6,7 @@ import pytest
 
 from segconf.errors import ConfigError, DataError
 from segconf.inference.sources import Shard, find_images
+from tests.tiny_models import disc, write_picture
 
 
 def touch(folder: Path, *names: str) -> None:
@@ -62,3 +63,19 @@ def test_shards_share_everything_out(tmp_path):
     for text in ("0/3", "4/3", "1", "a/b", "-1/2"):
         with pytest.raises(ConfigError, match="shard "):
             Shard.parse(text)
+
+
+def test_names_are_unique_whatever_the_files_are_called(tmp_path):
+    for name in ("a.jpg", "a.png", "a.jpg.png", "b.png", "b.png.png", "c.png"):
+        write_picture(tmp_path / name, disc(40, 40), format="png")
+    cases = [source.case for source in find_images([tmp_path]).items]
+    assert len(set(cases)) == 6
+    assert sorted(cases) == ["a.jpg", "a.jpg.png", "a.png", "b", "b.png.png", "c"]
+
+
+def test_maps_of_an_earlier_prediction_are_no_input(tmp_path):
+    write_picture(tmp_path / "a.png", disc(40, 40))
+    for part in ("masks", "confidence", "overlays"):
+        write_picture(tmp_path / "old" / part / "a.png", disc(40, 40))
+    (tmp_path / "old/run.json").write_text("{}")
+    assert [source.case for source in find_images([tmp_path]).items] == ["a"]
