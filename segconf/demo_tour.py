@@ -134,5 +134,13 @@ def _of_method(config: ExperimentConfig, method: str) -> ExperimentConfig:
 
 def _train(config: ExperimentConfig, data: Path, folder: Path, listener: TrainingListener) -> None:
     resume = (folder / "last.ckpt").is_file()
-    train(config, dataset="demo", data=data, folder=folder, resume=resume, listener=listener)
+    train(
+        config,
+        dataset="demo",
+        data=data,
+        folder=folder,
+        resume=resume,
+        calibrate=False,
+        listener=listener,
+    )
     training_curves(folder / "epochs.csv", folder / "training.png")
