@@ -1,7 +1,8 @@
 """Cases: one image and its mask, if it has one, found in a folder and paired by name."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+import csv
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from segconf.errors import DataError
@@ -12,20 +13,36 @@ MASK_SUFFIXES = ("_segmentation", "_mask")
 SIDECAR_SUFFIXES = {".csv", ".html", ".json", ".md", ".pdf", ".txt", ".xml", ".yaml", ".yml"}
 SIDECAR_NAMES = {"thumbs.db", "desktop.ini"}
 SHOWN_PROBLEMS = 10
+GROUPS = "groups.csv"
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One image, or one slice of a volume, and its mask."""
+    """One image, or one slice of a volume, and its mask.
+
+    Attributes:
+        id: the path below the folder of images, without its suffix; slices add a number.
+        image_path: the file.
+        mask_path: the file of the mask; None for an unlabeled image.
+        slice_index: of a volume.
+        group: what belongs together, such as a volume or a patient: all of it is held out, or none.
+            The name of the file where nothing else is known.
+    """
 
     id: str
     image_path: Path
     mask_path: Path | None = None
     slice_index: int | None = None
+    group: str = ""
+
+    def __post_init__(self) -> None:
+        """A case without a group is a group of its own, with its slices."""
+        if not self.group:
+            object.__setattr__(self, "group", self.image_path.name)
 
     def without_mask(self) -> "Case":
         """The same case with its mask hidden, as the training must see an unlabeled one."""
-        return Case(self.id, self.image_path, None, self.slice_index)
+        return replace(self, mask_path=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +96,9 @@ def pair_folder(images: Path, masks: Path | None, *, prefix: str = "") -> Paired
 
     The name of a mask is that of its image, with or without `_segmentation` or `_mask`. Folders are
     searched to any depth; an id is the path below `images` without its suffix.
+
+    The group of an image is that of `groups.csv` beside the folder of images (columns image and
+    group), else the first folder below it that holds the image, else the image itself.
     """
     listing = _list_pictures(images)
     masks_listing = _list_pictures(masks) if masks is not None and masks.is_dir() else _Listing()
@@ -89,6 +109,8 @@ def pair_folder(images: Path, masks: Path | None, *, prefix: str = "") -> Paired
         # An image may itself be called "..._mask": its own name comes first.
         own = name if name in image_files else strip_mask_suffix(name)
         mask_files.setdefault(own, []).extend(paths)
+    groups, mistakes = _read_groups(images.parent / GROUPS, image_files)
+    problems += mistakes
     cases: list[Case] = []
     for name, paths in sorted(image_files.items()):
         mask_paths = mask_files.pop(name, [])
@@ -97,7 +119,8 @@ def pair_folder(images: Path, masks: Path | None, *, prefix: str = "") -> Paired
         if len(mask_paths) > 1:
             problems.append(f"{_listed(mask_paths)}: several masks for the image '{name}'")
         mask_path = mask_paths[0] if mask_paths else None
-        case = Case(f"{prefix}{name}", paths[0], mask_path)
+        group = groups.get(name) or name.rpartition("/")[0].partition("/")[0]
+        case = Case(f"{prefix}{name}", paths[0], mask_path, group=group)
         try:
             cases += _slices(case)
         except DataError as error:
@@ -150,6 +173,34 @@ def _is_sidecar(path: Path) -> bool:
     )
 
 
+def _read_groups(
+    path: Path, images: Mapping[str, Sequence[Path]]
+) -> tuple[dict[str, str], list[str]]:
+    """Groups by the name of the image, from a table; its problems."""
+    if not path.is_file():
+        return {}, []
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            rows = list(csv.DictReader(file))
+        given = [(row["image"].strip(), row["group"].strip()) for row in rows]
+    except (OSError, ValueError, KeyError, AttributeError, csv.Error) as error:
+        return {}, [f"{path}: expected a table with the columns image and group ({error!r})"]
+    names = {file.name: name for name, files in images.items() for file in files} | {
+        name: name for name in images
+    }
+    groups: dict[str, str] = {}
+    problems: list[str] = []
+    for image, group in given:
+        name = names.get(image)
+        if name is None or not group:
+            problems.append(f"{path}: {image or 'a row'}: no such image, or no group")
+        elif groups.get(name, group) != group:
+            problems.append(f"{path}: {image}: belongs to two groups, {groups[name]} and {group}")
+        else:
+            groups[name] = group
+    return groups, problems
+
+
 def _slices(case: Case) -> list[Case]:
     """A volume becomes one case per slice; anything else stays one case."""
     if not format_of(case.image_path).has_slices:
@@ -163,8 +214,7 @@ def _slices(case: Case) -> list[Case]:
     if slices == 1:
         return [case]
     return [
-        Case(f"{case.id}_z{index:03d}", case.image_path, case.mask_path, index)
-        for index in range(slices)
+        replace(case, id=f"{case.id}_z{index:03d}", slice_index=index) for index in range(slices)
     ]
 
 

@@ -91,14 +91,14 @@ def split_cases(
 def hold_out_fraction(
     cases: Sequence[Case], fraction: float, *, salt: str = "validation"
 ) -> tuple[tuple[Case, ...], tuple[Case, ...]]:
-    """Set a fraction of the files with masks apart; slices of one volume stay together."""
-    files = sorted(
-        {case.image_path.name for case in cases if case.mask_path is not None},
+    """Set a fraction of the groups with masks apart; no group is on both sides."""
+    groups = sorted(
+        {case.group for case in cases if case.mask_path is not None},
         key=lambda name: _rank(name, HOLD_OUT_SEED, salt),
     )
-    apart = set(files[: round(fraction * len(files))])
-    kept = tuple(case for case in cases if case.image_path.name not in apart)
-    return kept, tuple(case for case in cases if case.image_path.name in apart)
+    apart = set(groups[: round(fraction * len(groups))])
+    kept = tuple(case for case in cases if case.group not in apart)
+    return kept, tuple(case for case in cases if case.group in apart)
 
 
 def _rank(name: str, seed: int, salt: str) -> bytes:

@@ -168,7 +168,7 @@ def _about(run: RunFolder, model: Model, options: EvaluationOptions) -> dict[str
     height, width = config.data.size
     return {
         "run": run.path.name,
-        "weights_sha256": model.sha256(),
+        "weights_sha256": model.weights_sha256,
         "method": config.training.method,
         "labeled": len(used.ids["labeled"]),
         "seed": config.training.seed,

@@ -112,8 +112,9 @@ class Model:
     def _predict(self, images: Tensor) -> tuple[Tensor, Tensor | None]:
         """Logits (B, K, h, w) and, where the same pass gives them, features (B, F)."""
         one = predict_batch(self.predictor, images.to(self.device), temperature=self.temperature)
-        wanted = self._shares_grid and one.maps is not None
-        return one.logits, pooled_features(one.maps) if wanted and one.maps is not None else None
+        if one.maps is None or not self._shares_grid:
+            return one.logits, None
+        return one.logits, pooled_features(one.maps)
 
     def _describe(self, images: Tensor) -> tuple[Tensor, None]:
         """Features (B, F) of normalised images on the grid of the detector."""
@@ -134,10 +135,6 @@ class Model:
         right_below = None if stored.threshold is None else stored.threshold.right_below
         classes = self.config.model.classes
         return Scale(stored.lower_level, stored.upper_level, right_below, classes)
-
-    def sha256(self) -> str:
-        """Hash of the weights that a prediction uses."""
-        return self.weights_sha256
 
     def read(self, path: Path) -> Image:
         """Pixels of a file as this network takes them, at their native size."""

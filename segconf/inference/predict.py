@@ -128,7 +128,7 @@ def describe_run(model: Model, sources: Sources, options: PredictOptions) -> Run
         "segconf": __version__,
         "model": {
             "file": str(model.checkpoint.path.absolute()),
-            "sha256": model.sha256(),
+            "sha256": model.weights_sha256,
             "method": config.training.method,
             "passes": model.predictor.count,
             "encoder": config.model.encoder,

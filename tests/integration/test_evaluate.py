@@ -133,7 +133,7 @@ def test_the_run_stays_as_it_is_and_its_weights_are_named(run):
     evaluation = evaluate(run, EvaluationOptions("test", device="cpu"))
     assert files() == before
     named = json.loads((evaluation.folder / "metrics.json").read_text())["weights_sha256"]
-    assert named == weights_hash(run) == load_model(run).sha256()
+    assert named == weights_hash(run) == load_model(run).weights_sha256
     assert (
         compare([run]).rows[0].values["aurc"] == evaluation.report.metrics["all"]["strict"]["aurc"]
     )

@@ -65,6 +65,39 @@ def test_with_a_test_folder_validation_takes_its_own_fraction_only(tmp_path):
     assert (len(found.training), len(found.validation), len(found.test)) == (85, 15, 10)
 
 
+@pytest.mark.parametrize("name", ["image", "s{slice}"])
+def test_a_patient_is_never_on_both_sides(tmp_path, name):
+    for patient in range(20):
+        for number in range(1 if name == "image" else 3):
+            file = f"p{patient:02d}/{name.format(slice=number)}.png"
+            picture(tmp_path / "images" / file)
+            picture(tmp_path / "masks" / file)
+    found = find_cases(str(tmp_path), hold_out=HoldOut(validation=0.2, test=0.1))
+    parts = {part: {case.group for case in cases} for part, cases in found.parts().items()}
+    assert [len(groups) for groups in parts.values()] == [14, 4, 2]
+    assert sum(map(len, parts.values())) == len(set().union(*parts.values()))
+
+
+def test_a_table_says_which_images_belong_together(tmp_path):
+    lines = ["image,group"]
+    for number in range(20):
+        picture(tmp_path / f"images/{number:02d}.png")
+        picture(tmp_path / f"masks/{number:02d}.png")
+        lines.append(f"{number:02d}.png,patient {number // 4}")
+    (tmp_path / "groups.csv").write_text("\n".join(lines))
+    found = find_cases(str(tmp_path), hold_out=HoldOut(validation=0.4, test=0))
+    assert not found.problems
+    assert {case.group for case in found.training} & {c.group for c in found.validation} == set()
+    assert len(found.validation) == 8  # two of five patients with four images each
+    (tmp_path / "groups.csv").write_text("image,group\n00.png,a\n00,b\nzz.png,c\n01.png,\n")
+    text = "\n".join(find_cases(str(tmp_path)).problems)
+    assert "00: belongs to two groups, a and b" in text
+    assert "zz.png: no such image" in text
+    assert "01.png: no such image, or no group" in text
+    (tmp_path / "groups.csv").write_text("file\n1\n")
+    assert "columns image and group" in find_cases(str(tmp_path)).problems[0]
+
+
 @pytest.mark.parametrize("kind", [".nii", ".nii.gz"])
 def test_a_volume_becomes_slices_that_stay_together(tmp_path, kind):
     for folder in ("images", "masks"):
