@@ -178,3 +178,15 @@ def test_a_saved_configuration_is_complete_and_comes_back(tmp_path):
 def test_a_configuration_cannot_be_changed():
     with pytest.raises(ValueError, match="frozen"):
         load_config().training.epochs = 3
+
+
+def test_a_whole_section_is_not_replaced_by_a_value():
+    with pytest.raises(ConfigError, match=r"set training=5: expected section\.key=value"):
+        load_config(overrides=["training=5"], flags={"training.epochs": 3})
+
+
+def test_two_ways_to_choose_labels_on_one_command_line_exclude_each_other(tmp_path):
+    flags = {"data.labeled": 250, "data.labeled_list": str(tmp_path / "ids.txt")}
+    with pytest.raises(ConfigError, match="labeled and labeled_list exclude each other"):
+        load_config(flags=flags)
+    assert load_config(overrides=["data.labeled=5"], flags={"data.labeled": 7}).data.labeled == 7

@@ -169,7 +169,7 @@ def _count_out_of_distribution(report: PredictionReport, false_alarms: float) ->
 def _summarize(report: PredictionReport) -> None:
     broken = report.broken
     predicted = len(report.rows) - len(broken)
-    flagged = sum(any(flag.startswith("review") for flag in row.flags) for row in report.rows)
+    flagged = sum(row.needs_review for row in report.rows if not row.error)
     skipped = f", {report.skipped} were there already" if report.skipped else ""
     results().print(
         f"Predicted {predicted} images{skipped}; {flagged} are flagged for review.\n"

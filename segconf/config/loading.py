@@ -81,7 +81,7 @@ def load_config(
             sources[key] = origin
     for override in overrides:
         key, separator, text = override.partition("=")
-        if not separator:
+        if not separator or "." not in key:
             mistakes.append(f"set {override}: expected section.key=value")
             continue
         try:
@@ -91,6 +91,10 @@ def load_config(
             continue
         _assign(values, key.strip(), value)
         sources[key.strip()] = "set"
+    given = [key for key in EXCLUSIVE if (flags or {}).get(key) is not None]
+    if len(given) > 1:
+        names = " and ".join(key.partition(".")[2] for key in given)
+        mistakes.append(f"command line: {names} exclude each other: give one of them")
     for key, value in (flags or {}).items():
         if value is not None:
             _assign(values, key, value)

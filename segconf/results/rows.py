@@ -30,6 +30,8 @@ UNREADABLE = "not predicted: the file cannot be read"
 NOT_FINITE = "not predicted: the network's output is not finite"
 
 
+NOTE = "note: "
+"""Begins a flag that informs and calls for nothing."""
 SEPARATOR = "; "
 
 
@@ -80,6 +82,11 @@ class CaseRow:
     def is_volume(self) -> bool:
         """Whether its file can hold several slices."""
         return format_of(self.file).has_slices
+
+    @property
+    def needs_review(self) -> bool:
+        """Whether a flag calls for a look at the case; a note does not."""
+        return any(not flag.startswith(NOTE) for flag in self.flags)
 
     @property
     def map_suffix(self) -> str:

@@ -11,6 +11,7 @@ from segconf.results.rows import (
     LOW_AREA,
     LOW_BORDER,
     LOW_DICE,
+    OUT_OF_DISTRIBUTION,
     CaseRow,
     read_row,
     table,
@@ -124,3 +125,15 @@ def test_rows_survive_json_and_become_a_table(tmp_path):
         "case,file,height,width,slices,slice,foreground_fraction,mean_confidence"
     )
     assert lines[1] == '"ä, b","x""y.png",2,3,1,0,,,,,,,,0.250000,,one; two,'
+
+
+def test_a_note_alone_does_not_call_for_a_review():
+    flags = {
+        ("note: grey image",): False,
+        (): False,
+        (LOW_BORDER,): True,
+        (EMPTY_MASK,): True,
+        ("note: grey image", OUT_OF_DISTRIBUTION): True,
+    }
+    for given, expected in flags.items():
+        assert CaseRow("a", "a.png", flags=given).needs_review is expected
