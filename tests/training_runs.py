@@ -44,9 +44,10 @@ class TinyNetwork(nn.Module):
 
 def settings(**changes):
     """Configuration of a tiny run; keys are written `section__key`."""
-    return load_config(
-        flags=SETTINGS | {key.replace("__", "."): value for key, value in changes.items()}
-    )
+    chosen = {key.replace("__", "."): value for key, value in changes.items()}
+    rivals = {"data.labeled_list", "data.labels_from_query"} & chosen.keys()
+    defaults = {k: v for k, v in SETTINGS.items() if not rivals or k != "data.labeled"}
+    return load_config(flags=defaults | chosen)
 
 
 def train_tiny(

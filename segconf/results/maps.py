@@ -72,7 +72,8 @@ class Maps:
             self.overlap += found.overlap
             confidence = found.confidence
             confidence *= FULL_SCALE
-            self.levels[index, rows] = np.rint(confidence, out=confidence)
+            with np.errstate(invalid="ignore"):  # of NaN, which the sums above tell the caller
+                self.levels[index, rows] = np.rint(confidence, out=confidence)
             if self.probabilities is not None:
                 self.probabilities[:, index, rows] = probabilities_of(band.logits)
 
