@@ -160,17 +160,7 @@ def fit_referral(rows: Sequence[ScoredCase], dice: Floats, target_dice: float) -
     kept = score >= found.threshold  # (N,)
     interval = (float("nan"), float("nan"))
     if kept.any():
-        weights = _draws(len(dice))[:, kept]  # (R, kept)
+        weights = draw_units(len(dice), torch.Generator().manual_seed(0))[:, kept]  # (R, kept)
         drawn = weights.sum(axis=1)
-        means = (weights @ dice[kept])[drawn > 0] / drawn[drawn > 0]
-        low, high = np.quantile(means, [0.025, 0.975])
-        interval = (float(low), float(high))
+        interval = percentile_interval((weights @ dice[kept])[drawn > 0] / drawn[drawn > 0])
     return ReferralFit(best, found.threshold, found.fraction, found.kept_quality, interval)
-
-
-def _draws(count: int, *, resamples: int = 1000, seed: int = 0) -> Floats:
-    """(R, N) how often each image was drawn."""
-    picks = np.random.default_rng(seed).integers(count, size=(resamples, count))
-    weights = np.zeros((resamples, count))
-    np.add.at(weights, (np.arange(resamples)[:, None], picks), 1)
-    return weights
