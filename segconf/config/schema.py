@@ -101,6 +101,8 @@ class AugmentationConfig(Section):
     """Smallest and largest zoom before the random crop."""
     horizontal_flip: Probability = 0.5
     vertical_flip: Probability = 0.5
+    rotation: Annotated[Number, Field(ge=0, le=180)] = 0.0
+    """Largest rotation in degrees, either way; 0 is off, as in the paper."""
     color_jitter: Fraction = 0.0
     """Largest relative change of brightness, contrast and saturation; hue changes by a tenth of
     it. 0 is off, as in the paper."""

@@ -4,6 +4,7 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
+import cv2
 import numpy as np
 import torch
 from torch import Tensor
@@ -21,10 +22,13 @@ Pixels = np.ndarray[tuple[int, ...], np.dtype[np.uint8]]
 
 
 def training_transform(size: tuple[int, int], augmentation: AugmentationConfig) -> Any:
-    """Random zoom, crop with padding, flips and colour, for images of the network's size."""
+    """Random zoom, rotation, padded crop, flips and colour, for images of the network's size."""
     height, width = size
     low, high = augmentation.scale
-    jitter = augmentation.color_jitter
+    degrees, jitter = augmentation.rotation, augmentation.color_jitter
+    rotation = [
+        albumentations.Rotate(degrees, border_mode=cv2.BORDER_CONSTANT, fill_mask=IGNORE, p=1)
+    ]
     colours = [
         albumentations.ColorJitter(
             brightness=jitter, contrast=jitter, saturation=jitter, hue=jitter / 10, p=1
@@ -33,6 +37,7 @@ def training_transform(size: tuple[int, int], augmentation: AugmentationConfig) 
     return albumentations.Compose(
         [
             albumentations.RandomScale((low - 1, high - 1), p=1),
+            *(rotation if degrees else []),
             albumentations.PadIfNeeded(height, width, fill=0, fill_mask=IGNORE),
             albumentations.RandomCrop(height, width),
             albumentations.HorizontalFlip(p=augmentation.horizontal_flip),

@@ -233,6 +233,23 @@ def test_flips_follow_their_probability():
     assert np.argwhere(flipped == 1).tolist() == [[31, 31]]
 
 
+def test_a_rotated_mask_follows_its_image_and_corners_are_ignored():
+    image = np.full((64, 64, 1), 60, np.uint8)
+    image[8:20, 24:40] = 250
+    mask = (image[..., 0] == 250).astype(np.uint8)
+    options = AugmentationConfig(scale=(1, 1), horizontal_flip=0, vertical_flip=0, rotation=45)
+    transform = training_transform((64, 64), options)
+    moved = 0
+    for seed in range(20):
+        view, turned = augment(transform, image, mask, seed=seed)
+        assert set(np.unique(turned)) <= {0, 1, IGNORE}
+        # Interpolated pixels along the border may fall on either side of the middle of 60 and 250.
+        disagree = (view[..., 0] > 155) != (turned == 1)
+        assert disagree[turned != IGNORE].mean() < 0.02
+        moved += (turned != mask).mean() > 0.05
+    assert moved > 10
+
+
 def test_one_channel_images():
     image = np.arange(32 * 32, dtype=np.uint8).reshape(32, 32, 1)
     transform = training_transform((32, 32), AugmentationConfig())
