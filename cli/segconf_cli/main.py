@@ -2,6 +2,7 @@
 
 import re
 import sys
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -19,6 +20,7 @@ from segconf_cli.doctor import doctor
 from segconf_cli.evaluate import evaluate
 from segconf_cli.export import export
 from segconf_cli.history import history
+from segconf_cli.models import models
 from segconf_cli.predict import predict
 from segconf_cli.query import query
 from segconf_cli.review import review
@@ -57,8 +59,8 @@ def root(
     """
 
 
-COMMANDS = {
-    "Begin": (demo, doctor, data),
+COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
+    "Begin": (demo, doctor, data, models),
     "Train and measure": (train, evaluate, calibrate, history),
     "Predict and review": (predict, review, export, triage),
     "Annotate": (query, active),

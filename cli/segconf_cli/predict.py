@@ -30,8 +30,8 @@ def predict(
     checkpoint: Annotated[
         Path | None,
         typer.Option(
-            help="Run folder or weights file.",
-            show_default="newest finished run under runs/",
+            help="Run folder, weights file, or name of a pretrained model.",
+            show_default="newest finished run under runs/, else the pretrained model",
             rich_help_panel="Network",
         ),
     ] = None,
@@ -90,11 +90,11 @@ def predict(
 
     Example: segconf predict images/ --out maps/
     """
+    from segconf.inference.choice import choose_model
     from segconf.inference.model import load_model
     from segconf.inference.pipeline import PredictOptions
     from segconf.inference.predict import predict as run
     from segconf.inference.sources import Shard, find_images
-    from segconf.runs.run_folder import newest_run
 
     chosen_shard = Shard.parse(shard) if shard else None
     options = PredictOptions(
@@ -105,11 +105,12 @@ def predict(
         workers=workers,
     )
     sources = find_images(images, exclude=out)
-    chosen = checkpoint or newest_run()
+    chosen = choose_model(checkpoint)
     is_first = os.environ.get("RANK", "0") == "0"
     if is_first:
         if checkpoint is None:
-            messages().print(f"checkpoint: {chosen}", highlight=False, markup=False)
+            text = f"model: {chosen.name} ({chosen.reason})"
+            messages().print(text, highlight=False, markup=False)
         if sources.left_out:
             example = sources.left_out[0].name
             note = f"note: left out {len(sources.left_out)} files that are no images ({example})"

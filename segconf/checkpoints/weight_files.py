@@ -99,11 +99,12 @@ def write_snapshot(file: Path, weights: dict[str, Tensor], precision: Precision)
     """
     file.parent.mkdir(exist_ok=True)
     if precision == "float16":
-        weights = {name: _halved(value) for name, value in weights.items()}
+        weights = {name: halved(value) for name, value in weights.items()}
     write_tensors(file, weights, {"format": "segconf snapshot 1"})
 
 
-def _halved(value: Tensor) -> Tensor:
+def halved(value: Tensor) -> Tensor:
+    """In half precision where it has two or more dimensions and its values allow it."""
     if value.ndim < 2 or not value.is_floating_point():  # noqa: PLR2004 - a matrix, or more
         return value
     half = value.half()

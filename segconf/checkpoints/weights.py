@@ -2,11 +2,12 @@
 
 import hashlib
 import json
+import logging
 from pathlib import Path
 
 import torch
 from pydantic import ValidationError
-from torch import Tensor
+from torch import Tensor, nn
 
 from segconf.checkpoints.weight_files import (
     Checkpoint,
@@ -17,6 +18,9 @@ from segconf.checkpoints.weight_files import (
 from segconf.config.schema import ExperimentConfig
 from segconf.errors import CheckpointError
 from segconf.methods.method import method_of
+from segconf.models.pretrained import find_model
+
+logger = logging.getLogger(__name__)
 
 BEST = "best.safetensors"
 
@@ -77,6 +81,47 @@ def load_checkpoint(path: Path, *, device: torch.device | None = None) -> Checkp
         ) from error
     model = model.to(device or torch.device("cpu")).eval()
     return Checkpoint(file, model, config, temperature)
+
+
+HEAD = "segmentation_head."
+
+
+def start_from(network: nn.Module, given: str) -> None:
+    """Give a new network the weights of a trained one, for fine-tuning.
+
+    Where the number of classes differs, the last layer keeps its random weights, and a warning says
+    so.
+
+    Args:
+        network: of the same architecture.
+        given: name of a pretrained model, run folder or weights file.
+
+    Raises:
+        CheckpointError: there is no such model, or it is of another architecture.
+    """
+    file = weights_file(find_model(given))
+    weights, metadata = read_tensors(file, way_out=WAY_OUT)
+    check_finite(weights, file, WAY_OUT)
+    own = network.state_dict()
+    differ = {
+        name
+        for name in own.keys() | weights.keys()
+        if name not in own or name not in weights or own[name].shape != weights[name].shape
+    }
+    if any(not name.startswith(HEAD) for name in differ):
+        config, _ = _described(file, metadata)
+        raise CheckpointError(
+            f"training.start_from = {given}: is a {config.model.encoder} network for "
+            f"{config.model.channels} channels and does not fit the network of this run. Set "
+            f"model.encoder={config.model.encoder} and model.channels={config.model.channels}, or "
+            "start from another model."
+        )
+    if differ:
+        logger.warning(
+            "%s: has other classes; the last layer starts from random weights", file.parent
+        )
+    kept = {name: value for name, value in weights.items() if name not in differ}
+    network.load_state_dict(kept, strict=False)
 
 
 def weights_hash(path: Path) -> str:

@@ -119,7 +119,8 @@ class ModelConfig(Section):
 
     encoder: str = "resnet34"
     encoder_weights: str = "imagenet"
-    """`imagenet` (fetched from the hub), `none`, or a file (.pth or .safetensors)."""
+    """`imagenet` (fetched from the hub), `none`, a file (.pth or .safetensors), or the name of a
+    pretrained model, whose encoder is taken."""
     channels: Annotated[int, Strict(), Field(ge=1, le=64)] = 3
     classes: Annotated[int, Strict(), Field(ge=2, le=255)] = 2
     dropout: Fraction = 0.2
@@ -146,6 +147,9 @@ class TrainingConfig(Section):
     """Schedule of the run."""
 
     method: MethodName = "consistency"
+    start_from: str | None = None
+    """Whole network to start from instead of encoder weights: the name of a pretrained model, a run
+    folder or a weights file."""
     epochs: Count = 200
     batch_labeled: Count = 32
     batch_unlabeled: Count = 64

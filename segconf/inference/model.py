@@ -22,6 +22,7 @@ from segconf.errors import CheckpointError
 from segconf.images.resizing import slices_on_grid
 from segconf.images.types import ByteArray, Image
 from segconf.inference.batch_runner import BatchRunner
+from segconf.inference.choice import ModelChoice, choose_model
 from segconf.inference.prediction import Prediction
 from segconf.inference.predictors import predict_batch
 from segconf.inference.resampling import resized_bands, tiled_bands
@@ -78,6 +79,7 @@ class Model:
             calibrated: False for the network's own logits, whatever the run has stored, and
                 without its detector.
         """
+        self.choice = ModelChoice(path, "as asked for")
         self.checkpoint = load_checkpoint(path, device=device)
         self.weights_sha256 = weights_hash(path)
         self.config = self.checkpoint.config
@@ -238,15 +240,24 @@ class Model:
         )
 
 
-def load_model(path: Path | str, *, device: str = "auto", batch_size: int | None = None) -> Model:
-    """A run folder or a weights file, ready to predict.
+def load_model(
+    path: Path | str | ModelChoice | None = None,
+    *,
+    device: str = "auto",
+    batch_size: int | None = None,
+) -> Model:
+    """A run folder, a weights file or a pretrained model, ready to predict.
 
     Args:
-        path: such as `runs/NAME`.
+        path: such as `runs/NAME`, or the name of a pretrained model; the newest finished run under
+            `runs/` when not given, else the pretrained model.
         device: auto, cpu, cuda, cuda:N or mps.
         batch_size: images that the network sees at once; 1 on a CPU, 16 elsewhere by default.
     """
-    return Model(Path(path), device=resolve_device(device), batch_size=batch_size)
+    choice = path if isinstance(path, ModelChoice) else choose_model(path)
+    model = Model(choice.path, device=resolve_device(device), batch_size=batch_size)
+    model.choice = choice
+    return model
 
 
 def native_logits(model: Model, image: Image, *, tile: bool = False) -> Tensor:

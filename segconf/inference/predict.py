@@ -134,6 +134,7 @@ def describe_run(model: Model, sources: Sources, options: PredictOptions) -> Run
             "encoder": config.model.encoder,
             "size": list(config.data.size),
         },
+        "chosen": {"model": model.choice.name, "reason": model.choice.reason},
         "confidence": {
             "temperature": model.temperature,
             "threshold": scale.threshold,

@@ -15,6 +15,7 @@ from timm.models import get_pretrained_cfg
 from torch import Tensor, nn
 
 from segconf.errors import CheckpointError, ConfigError
+from segconf.models.pretrained import WEIGHTS, pretrained_folder, pretrained_names
 
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 
@@ -87,17 +88,19 @@ UNREADABLE = (
 
 
 def find_weights_file(name: str) -> Path:
-    """The file as given, else in the folder named by SEGCONF_WEIGHTS."""
+    """The file as given, else in the folder named by SEGCONF_WEIGHTS, else a pretrained model."""
     folder = os.environ.get("SEGCONF_WEIGHTS")
     candidates = [Path(name), *([Path(folder) / name] if folder else [])]
     for path in candidates:
         if path.is_file():
             return path
+    if name in pretrained_names():
+        return pretrained_folder(name) / WEIGHTS
     looked = " and ".join(str(path) for path in candidates)
     raise CheckpointError(
         f"model.encoder_weights = {name}: no such file (looked for {looked}). Give an existing "
-        ".pth or .safetensors file, `imagenet` (needs the model hub) or `none`, or name the folder "
-        "of the weights with SEGCONF_WEIGHTS."
+        ".pth or .safetensors file, the name of a pretrained model, `imagenet` (needs the model "
+        "hub) or `none`, or name the folder of the weights with SEGCONF_WEIGHTS."
     )
 
 

@@ -42,6 +42,12 @@ class RunRecord:
         return str(self.values.get("order", DEFAULT_ORDER))
 
     @property
+    def model_name(self) -> str:
+        """How the model is called, and why it was taken where nobody chose it."""
+        chosen = self.values.get("chosen")
+        return "" if chosen is None else f"{chosen['model']} ({chosen['reason']})"
+
+    @property
     def images(self) -> Path:
         """Folder that the images were read from."""
         return Path(self.values["images"])

@@ -424,7 +424,7 @@
     slider.max = 100;
     slider.value = Math.round(100 * run.threshold);
     document.querySelector(".ramp").style.background = `linear-gradient(90deg, ${[0, 64, 128, 192, 255].map((i) => `rgb(${run.ramp[i]})`).join(",")})`;
-    find("notice").textContent = `For ${run.notice}. High confidence is good.`;
+    find("notice").textContent = `For ${run.notice}. High confidence is good.${run.model_name ? ` Model: ${run.model_name}.` : ""}`;
     cases.forEach(makeItem);
     cases.forEach((row) => updateItem(row.case));
     fillFilter();

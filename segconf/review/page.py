@@ -42,6 +42,7 @@ def _data(rows: Sequence[CaseRow], record: RunRecord) -> dict[str, Any]:
             "id": record.id,
             "model": record.values["model"]["sha256"],
             "notice": NOTICE,
+            "model_name": record.model_name,
             "order": record.order,
             "threshold": scale.threshold,
             "right_below": scale.right_below,

@@ -16,7 +16,7 @@ from segconf.checkpoints.weight_files import (
     remove_later,
     snapshot_bytes,
 )
-from segconf.checkpoints.weights import save_checkpoint
+from segconf.checkpoints.weights import save_checkpoint, start_from
 from segconf.config.schema import ExperimentConfig
 from segconf.data.cache import PixelCache
 from segconf.data.cases import CaseSet, raise_problems
@@ -120,7 +120,10 @@ def _train_network(config: ExperimentConfig, job: _Job, *, resume: bool) -> Trai
     run, group, split, problems = job.run, job.group, job.split, job.found.problems
     method = method_of(config)
     generator = seed_everything(config.training.seed, job.device)
-    model = method.build(config.model)
+    given = config.training.start_from
+    model = method.build(config.model, pretrained=given is None and not resume)
+    if given is not None and not resume:
+        start_from(model, given)
     model = model.to(job.device).to(memory_format=torch.channels_last)
     preprocessing = Preprocessing.of(config)
     cache = PixelCache(job.found.root, preprocessing, on_progress=job.listener.on_prepare)

@@ -283,7 +283,7 @@ def test_without_checkpoint_the_newest_finished_run_is_taken(tmp_path, images, m
         os.utime(folder / "epochs.csv", (age, age))
     assert newest_run() == Path("runs/new")
     result = run("predict", images / "0.png", "--out", "maps")
-    assert "checkpoint: runs/new" in result.output
+    assert "model: runs/new (the newest finished run under runs)" in result.output
 
 
 @pytest.mark.skipif(not NATIVE.is_dir(), reason="the native ISIC images are not at hand")
