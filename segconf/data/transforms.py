@@ -4,7 +4,6 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-import cv2
 import numpy as np
 import torch
 from torch import Tensor
@@ -26,9 +25,7 @@ def training_transform(size: tuple[int, int], augmentation: AugmentationConfig) 
     height, width = size
     low, high = augmentation.scale
     degrees, jitter = augmentation.rotation, augmentation.color_jitter
-    rotation = [
-        albumentations.Rotate(degrees, border_mode=cv2.BORDER_CONSTANT, fill_mask=IGNORE, p=1)
-    ]
+    rotation = [albumentations.Rotate(degrees, fill=0, fill_mask=IGNORE, p=1)]
     colours = [
         albumentations.ColorJitter(
             brightness=jitter, contrast=jitter, saturation=jitter, hue=jitter / 10, p=1
