@@ -1,5 +1,6 @@
 """Files that are either complete or absent."""
 
+import hashlib
 import os
 import uuid
 from collections.abc import Iterator
@@ -40,3 +41,14 @@ def write_text(path: Path, text: str) -> None:
     """Write a text file completely or not at all."""
     with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
+
+
+def file_hash(path: Path) -> str:
+    """SHA-256 of a file; of a folder, that of the names and hashes of all files in it."""
+    if path.is_dir():
+        total = hashlib.sha256()
+        for file in sorted(file for file in path.rglob("*") if file.is_file()):
+            total.update(f"{file_hash(file)} {file.relative_to(path).as_posix()}\n".encode())
+        return total.hexdigest()
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()

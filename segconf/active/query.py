@@ -136,12 +136,13 @@ class _Ranking:
                     f"{len(unknown)} decided images are not among those that can be asked for, "
                     f"such as {unknown[0]}"
                 )
-        groups: dict[str, list[int]] = {"reject": [], "edit": [], "": [], "accept": []}
+        groups: dict[str, list[int]] = {"reject": [], "edit": [], "": []}
+        done: dict[str, list[int]] = {"accept": [], "corrected": []}
         for number, case in enumerate(cases):
-            groups[decided.get(case.id, "")].append(number)
-        accepted = groups.pop("accept")
-        if accepted:
-            notes.append(f"{len(accepted)} accepted images are left out")
+            (groups | done)[decided.get(case.id, "")].append(number)
+        for word, numbers in zip(("accepted", "corrected"), done.values(), strict=True):
+            if numbers:
+                notes.append(f"{len(numbers)} {word} images are left out")
         return groups, notes
 
     def _ranked(self, groups: dict[str, list[int]]) -> list[Choice]:

@@ -1,40 +1,99 @@
-"""Decisions of a review: the file that the review page exports, CSV or JSON."""
+"""Decisions of a review: the table of a prediction folder, and what the review page exports."""
 
 import csv
+import io
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from segconf.data.cases import Case
 from segconf.errors import DataError
+from segconf.files import write_text
 
-DECISIONS = ("accept", "edit", "reject")
-FORMAT = "segconf decisions 1"
+DECISIONS = ("accept", "corrected", "edit", "reject")
+"""The mask is right; it was put right in the page; it has to be; the case is of no use."""
+FORMATS = ("segconf corrections 1", "segconf decisions 1")
+_WAY_OUT = "Give the .csv or .json file that the review page exports."
 
 
-def read_decisions(path: Path) -> dict[str, str]:
-    """Decision by case, `accept`, `edit` or `reject`; cases with a note alone are left out.
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What was decided about a case.
+
+    Attributes:
+        case: name of the results, with `/` between folders.
+        file: the image, relative to the folder that was predicted.
+        decision: one of `DECISIONS`; empty where there is a note only.
+        note: free text.
+        decided_at: time in ISO 8601.
+        image_sha256: of the file of the image; empty where an earlier version predicted it.
+    """
+
+    case: str
+    file: str = ""
+    decision: str = ""
+    note: str = ""
+    decided_at: str = ""
+    image_sha256: str = ""
+
+
+COLUMNS = tuple(field.name for field in fields(Decision))
+
+
+def decisions_file(maps: Path) -> Path:
+    """Where a prediction folder keeps its decisions."""
+    return maps / "decisions.csv"
+
+
+def read_decision_rows(path: Path) -> list[Decision]:
+    """All rows of a file of decisions, in its order.
 
     Raises:
         DataError: the file is not one that the review page exports.
     """
-    way_out = "Give the .csv or .json file that the review page exports."
     try:
         text = path.read_text(encoding="utf-8-sig")
         rows = _json_rows(text) if path.suffix.lower() == ".json" else _csv_rows(text)
-        decisions = {str(row["case"]): str(row["decision"]) for row in rows if row["decision"]}
+        found = [
+            Decision(row["case"], decision=row["decision"] or "", **_optional(row)) for row in rows
+        ]
     except FileNotFoundError:
-        raise DataError(f"{path}: no such file. {way_out}") from None
+        raise DataError(f"{path}: no such file. {_WAY_OUT}") from None
     except (OSError, ValueError, KeyError, TypeError) as error:
         reason = f"{error} missing" if isinstance(error, KeyError) else str(error)
-        raise DataError(f"{path}: no decisions of a review ({reason}). {way_out}") from None
-    unknown = {case: found for case, found in decisions.items() if found not in DECISIONS}
-    for case, found in unknown.items():
-        raise DataError(
-            f"{path}: {case} has the decision '{found}'. Expected {', '.join(DECISIONS)}."
-        )
-    return decisions
+        raise DataError(f"{path}: no decisions of a review ({reason}). {_WAY_OUT}") from None
+    for row in found:
+        if row.decision and row.decision not in DECISIONS:
+            raise DataError(
+                f"{path}: {row.case} has the decision '{row.decision}'. "
+                f"Expected {', '.join(DECISIONS)}."
+            )
+    return found
+
+
+def read_decisions(path: Path) -> dict[str, str]:
+    """Decision by case, one of `DECISIONS`; cases with a note alone are left out.
+
+    Raises:
+        DataError: the file is not one that the review page exports.
+    """
+    return {row.case: row.decision for row in read_decision_rows(path) if row.decision}
+
+
+def write_decisions(path: Path, rows: Iterable[Decision]) -> None:
+    """Write a table of decisions, by case; complete or not at all."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(asdict(row) for row in sorted(rows, key=lambda row: row.case))
+    write_text(path, text.getvalue())
+
+
+def _optional(row: Mapping[str, Any]) -> dict[str, str]:
+    """Columns that an earlier version did not write."""
+    return {name: row.get(name) or "" for name in COLUMNS if name not in ("case", "decision")}
 
 
 def decided_cases(
@@ -82,14 +141,14 @@ def _file_id(case: Case) -> str:
 
 def _json_rows(text: str) -> list[dict[str, Any]]:
     content = json.loads(text)
-    if not isinstance(content, dict) or content.get("format") != FORMAT:
-        raise ValueError(f'expected "format": "{FORMAT}"')
+    if not isinstance(content, dict) or content.get("format") not in FORMATS:
+        raise ValueError(f'expected "format": "{FORMATS[0]}"')
     rows: list[dict[str, Any]] = content["decisions"]
     return rows
 
 
 def _csv_rows(text: str) -> list[dict[str, Any]]:
-    reader = csv.DictReader(text.splitlines())
+    reader = csv.DictReader(io.StringIO(text))  # a note may have several lines
     missing = [name for name in ("case", "decision") if name not in (reader.fieldnames or ())]
     if missing:
         raise ValueError(f"no column called {' or '.join(missing)}")

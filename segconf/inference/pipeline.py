@@ -6,19 +6,21 @@ thread takes an image from the file to the results, with a network of one thread
 for another, and the numbers do not depend on how many there are.
 """
 
+import hashlib
 import logging
 import math
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from segconf.confidence import FloatArray
 from segconf.devices import single_threaded, usable_processors
 from segconf.errors import DataError
+from segconf.files import file_hash
 from segconf.images.image_format import format_of
 from segconf.images.io import read_header
 from segconf.images.types import Image
@@ -238,6 +240,11 @@ class Job:
         )
         if self._model.detector is not None:
             row = mark_out_of_distribution(row, ood_score, threshold=self._model.detector.threshold)
+        row = replace(
+            row,
+            image_sha256=file_hash(item.source.path),
+            mask_sha256=hashlib.sha256(np.ascontiguousarray(maps.mask).data).hexdigest(),
+        )
         style = self._options.style
         write_case(self._folder, row, item.image, maps, scale=scale, style=style)
         return row

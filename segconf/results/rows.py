@@ -58,6 +58,8 @@ class CaseRow:
         ood_score: distance from the training images, where the run has a detector.
         flags: what to look at, in words.
         error: why the image was not predicted.
+        image_sha256: of the file.
+        mask_sha256: of the predicted class indices, one byte each, slice by slice, row by row.
     """
 
     case: str
@@ -77,6 +79,8 @@ class CaseRow:
     ood_score: float = math.nan
     flags: tuple[str, ...] = ()
     error: str = ""
+    image_sha256: str = ""
+    mask_sha256: str = ""
 
     @property
     def is_volume(self) -> bool:

@@ -86,6 +86,11 @@ def test_outputs_have_the_names_and_sizes_of_the_inputs(images, maps):
         assert read_confidence(maps / "confidence" / name).min() >= 0.5 - 1e-5
         assert (maps / "overlays" / name).is_file()
     assert set(rows(maps)) == {"0", "2", "4", "sub/1", "sub/3"}
+    for case, row in rows(maps).items():
+        image = (images / f"{case}.png").read_bytes()
+        assert row["image_sha256"] == hashlib.sha256(image).hexdigest()
+        with PIL.Image.open(maps / "masks" / f"{case}.png") as mask:
+            assert row["mask_sha256"] == hashlib.sha256(mask.tobytes()).hexdigest()
     record = json.loads((maps / "run.json").read_text())
     assert record["notice"] == "research use, not a medical device"
     assert record["confidence"]["temperature"] == 1.0

@@ -122,6 +122,7 @@ def test_decisions_come_before_scores(run, tmp_path, kind):
     decided = {"easy_0": "edit", "easy_4": "reject", "easy_2": "reject", "hard_a": "accept"}
     rows = [{"case": case, "decision": decision, "note": ""} for case, decision in decided.items()]
     rows.append({"case": "easy_1", "decision": "", "note": "a hair"})
+    rows.append({"case": "easy_3", "decision": "corrected", "note": ""})
     path = tmp_path / f"decisions.{kind}"
     if kind == "json":
         path.write_text(json.dumps({"format": "segconf decisions 1", "decisions": rows}))
@@ -134,11 +135,11 @@ def test_decisions_come_before_scores(run, tmp_path, kind):
     scores = {choice.id: choice.score for choice in queue.choices}
     rejected = sorted(["easy_2", "easy_4"], key=scores.get)
     assert ids(queue)[:4] == [*rejected, "easy_0", "hard_b"]
-    assert "hard_a" not in ids(queue)
+    assert not {"hard_a", "easy_3"} & set(ids(queue))
     assert queue.choices[0].reason.startswith("rejected in review; mean confidence 0.9")
     assert queue.choices[2].reason.startswith("edited in review; ")
-    assert queue.choices[3].reason.endswith("lowest of 6")
-    assert queue.notes == ("1 accepted images are left out",)
+    assert queue.choices[3].reason.endswith("lowest of 5")
+    assert queue.notes == ("1 accepted images are left out", "1 corrected images are left out")
 
 
 def test_the_size_of_a_picture_does_not_matter(run, tmp_path):
@@ -192,7 +193,7 @@ def test_the_list_and_its_contact_sheet(run, tmp_path):
         ({"budget": 1, "strategy": "consistency"}, "no epoch was finished"),
         ({"budget": 1, "decisions": "none.csv"}, "none.csv: no such file"),
         ({"budget": 1, "decisions": "ids.csv"}, "no column called decision"),
-        ({"budget": 1, "decisions": "list.json"}, 'expected "format": "segconf decisions 1"'),
+        ({"budget": 1, "decisions": "list.json"}, 'expected "format": "segconf corrections 1"'),
         ({"budget": 1, "decisions": "half.json"}, "'case' missing"),
         ({"budget": 1, "decisions": "odd.csv"}, "easy_0 has the decision 'maybe'"),
         ({"budget": 1, "decisions": "other.csv"}, "none of the 1 decided images is among the 7"),

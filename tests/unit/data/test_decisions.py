@@ -5,7 +5,13 @@ from pathlib import Path
 import pytest
 
 from segconf.data.cases import Case
-from segconf.data.decisions import decided_cases
+from segconf.data.decisions import (
+    Decision,
+    decided_cases,
+    read_decision_rows,
+    read_decisions,
+    write_decisions,
+)
 from segconf.errors import DataError
 
 CASES = (
@@ -36,3 +42,26 @@ def test_ids_names_and_volumes():
 def test_a_name_of_several_images():
     with pytest.raises(DataError, match="decision about one: several images have that name"):
         matched_ids("one")
+
+
+def test_a_table_is_read_as_it_was_written(tmp_path):
+    rows = [
+        Decision("b/two", "b/two.png", "corrected", 'hair, "ruler"\nand ink', "2026-01-02", "ab"),
+        Decision("a", "a.nii.gz", "", "a note only"),
+    ]
+    write_decisions(tmp_path / "decisions.csv", rows)
+    assert read_decision_rows(tmp_path / "decisions.csv") == rows[::-1]  # by case
+    assert read_decisions(tmp_path / "decisions.csv") == {"b/two": "corrected"}
+    header = (tmp_path / "decisions.csv").read_text(encoding="utf-8").splitlines()[0]
+    assert header == "case,file,decision,note,decided_at,image_sha256"
+
+
+def test_tables_of_an_earlier_version_have_fewer_columns(tmp_path):
+    (tmp_path / "old.csv").write_text("case,decision\na,accept\nb,\n", encoding="utf-8")
+    assert read_decision_rows(tmp_path / "old.csv") == [Decision("a", "", "accept"), Decision("b")]
+
+
+def test_an_unknown_decision_is_named(tmp_path):
+    (tmp_path / "odd.csv").write_text("case,decision\na,maybe\n", encoding="utf-8")
+    with pytest.raises(DataError, match=r"a has the decision 'maybe'\. Expected accept, corrected"):
+        read_decisions(tmp_path / "odd.csv")

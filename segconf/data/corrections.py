@@ -1,0 +1,164 @@
+"""Corrected masks of a prediction folder, and the masks of a review that can serve as labels.
+
+`corrected/<case>.png` (`.nii.gz` for volumes) holds the class index of every pixel on the grid of
+the image; `corrected/<case>.json` beside it says what it corrects, and is written last. Of a volume
+one slice was corrected; the others are as they were predicted.
+"""
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from segconf.data.decisions import decisions_file, read_decision_rows
+from segconf.errors import DataError
+from segconf.files import write_text
+from segconf.images.image_format import format_of
+from segconf.images.io import read_image, write_mask
+from segconf.images.masks import read_mask
+from segconf.images.types import ByteArray
+
+FORMAT = "segconf correction 1"
+
+
+@dataclass(frozen=True, slots=True)
+class CorrectionRecord:
+    """What a corrected mask belongs to.
+
+    Attributes:
+        case: name of the results, with `/` between folders.
+        file: the image, relative to the folder that was predicted.
+        slice: the one that was corrected; None for a picture.
+        classes: number of classes.
+        corrected_at: time in ISO 8601.
+        model_sha256: of the weights that predicted the mask.
+        image_sha256: of the file of the image.
+        mask_sha256: of the class indices that were predicted.
+    """
+
+    case: str
+    file: str
+    slice: int | None
+    classes: int
+    corrected_at: str
+    model_sha256: str
+    image_sha256: str
+    mask_sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReviewedMask:
+    """A mask that a reader accepted or corrected.
+
+    Attributes:
+        case: name of the results, with `/` between folders.
+        path: file of the mask.
+        corrected: whether it was corrected, not accepted as it was.
+        slice: of a volume, the slice that was corrected; None if the whole mask counts.
+        image_sha256: of the file of the image that was predicted; empty where it is not known.
+    """
+
+    case: str
+    path: Path
+    corrected: bool
+    slice: int | None
+    image_sha256: str
+
+
+def corrected_file(maps: Path, case: str, suffix: str) -> Path:
+    """The corrected mask of a case (`.png`, `.nii.gz`), or its record (`.json`)."""
+    return maps / "corrected" / f"{case}{suffix}"
+
+
+def write_correction(maps: Path, record: CorrectionRecord, mask: ByteArray) -> Path:
+    """Write a corrected mask (H, W), of a volume as one slice of the prediction, and its record.
+
+    Returns:
+        File of the mask.
+    """
+    suffix = format_of(record.file).map_suffix
+    path = corrected_file(maps, record.case, suffix)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if format_of(path).has_slices:
+        predicted = maps / "masks" / f"{record.case}{suffix}"
+        whole = read_mask(predicted, classes=record.classes)
+        if record.slice is None:
+            whole = mask
+        else:
+            whole[record.slice] = mask
+        write_mask(path, whole, like=read_image(predicted, channels=1))
+    else:
+        write_mask(path, mask)
+    content = {"format": FORMAT, **asdict(record)}
+    text = json.dumps(content, ensure_ascii=False, indent=1) + "\n"
+    write_text(corrected_file(maps, record.case, ".json"), text)
+    return path
+
+
+def remove_correction(maps: Path, record: CorrectionRecord) -> None:
+    """Go back to the predicted mask."""
+    corrected_file(maps, record.case, ".json").unlink(missing_ok=True)
+    suffix = format_of(record.file).map_suffix
+    corrected_file(maps, record.case, suffix).unlink(missing_ok=True)
+
+
+def read_correction(maps: Path, case: str) -> CorrectionRecord | None:
+    """Record of the corrected mask of a case, if it has one.
+
+    Raises:
+        DataError: the record cannot be read, or its mask is gone.
+    """
+    path = corrected_file(maps, case, ".json")
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+        stated, record = values.pop("format"), CorrectionRecord(**values)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise DataError(
+            f"{path}: no record of a corrected mask ({error}). Correct the case again."
+        ) from None
+    if stated != FORMAT or record.case != case:
+        raise DataError(f'{path}: expected "format": "{FORMAT}" and "case": "{case}".')
+    mask = corrected_file(maps, case, format_of(record.file).map_suffix)
+    if not mask.is_file():
+        raise DataError(f"{mask}: the corrected mask is gone. Correct the case again.")
+    return record
+
+
+def read_corrected_slice(maps: Path, record: CorrectionRecord) -> ByteArray:
+    """The corrected mask (H, W); of a volume the slice that was corrected."""
+    path = corrected_file(maps, record.case, format_of(record.file).map_suffix)
+    mask = read_mask(path, classes=max(record.classes, 2))
+    return mask if record.slice is None else mask[record.slice]
+
+
+def reviewed_masks(maps: Path) -> list[ReviewedMask]:
+    """Accepted and corrected masks of a prediction folder, by case.
+
+    Raises:
+        DataError: there are no decisions, or a mask is gone.
+    """
+    masks: list[ReviewedMask] = []
+    for row in read_decision_rows(decisions_file(maps)):
+        if row.decision == "corrected":
+            record = read_correction(maps, row.case)
+            if record is None:
+                raise DataError(
+                    f"{maps}: {row.case} was corrected, but there is no "
+                    f"{corrected_file(maps, row.case, '.json')}. Correct the case again."
+                )
+            path = corrected_file(maps, row.case, format_of(record.file).map_suffix)
+            found = ReviewedMask(
+                row.case, path, corrected=True, slice=record.slice, image_sha256=record.image_sha256
+            )
+        elif row.decision == "accept":
+            path = maps / "masks" / f"{row.case}{format_of(row.file).map_suffix}"
+            if not path.is_file():
+                raise DataError(f"{path}: the accepted mask of {row.case} is gone. Predict again.")
+            found = ReviewedMask(
+                row.case, path, corrected=False, slice=None, image_sha256=row.image_sha256
+            )
+        else:
+            continue
+        masks.append(found)
+    return masks
