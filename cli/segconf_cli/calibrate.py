@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from segconf.conventions import ASSUMPTIONS
 from segconf_cli.display import counting, messages, results
 from segconf_cli.options import Device, RunDataFolder, RunPath
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from segconf.calibration.calibrate import CalibrationResult
+    from segconf.calibration.stored import StoredContour
 
 LITTLE_COVERAGE = 0.5
 
@@ -36,6 +38,14 @@ def calibrate(
     target_dice: Annotated[
         float, typer.Option(help="Mean Dice of the cases that are not referred.")
     ] = 0.85,
+    guarantee: Annotated[
+        list[float] | None,
+        typer.Option(
+            metavar="ALPHA",
+            help="Expected loss that the outer and inner contours promise; repeatable.",
+            show_default="0.05 and 0.1",
+        ),
+    ] = None,
     data: RunDataFolder = None,
     device: Device = "auto",
 ) -> None:
@@ -47,6 +57,7 @@ def calibrate(
     Example: segconf calibrate runs/isic-softmax-250-seed0 --max-risk 0.02
     """
     from segconf.calibration.calibrate import calibrate as fit
+    from segconf.calibration.conformal import GUARANTEES
 
     with counting() as progress:
         found = fit(
@@ -54,6 +65,7 @@ def calibrate(
             scaling=scaling.value,
             max_risk=max_risk,
             target_dice=target_dice,
+            guarantees=guarantee or GUARANTEES,
             data=data,
             device=device,
             on_progress=progress,
@@ -111,4 +123,28 @@ def show_calibration(run: Path, found: CalibrationResult) -> None:
             else "no validation image reaches the target, so every case is referred"
         )
         say(f"Referral for a mean Dice of {rule.target_dice:.2f}: {reached}.", highlight=False)
+    for contour in stored.contours:
+        text = _promise(contour, classes=len({one.class_index for one in stored.contours}))
+        say(text, highlight=False)
+    if stored.contours:
+        say(ASSUMPTIONS, style="dim", highlight=False)
     messages().print(f"Stored in {run / 'calibration.json'}", highlight=False, markup=False)
+
+
+def _promise(contour: StoredContour, *, classes: int) -> str:
+    """What a contour promises, or that it cannot; with several classes, for which."""
+    name = contour.kind.capitalize() + " line"
+    if classes > 1:
+        name += f" of class {contour.class_index}"
+    units = f"{contour.groups} validation groups ({contour.images} images)"
+    if contour.threshold is None:
+        return f"{name}, {contour.alpha:.3g}: not possible with {units} at this level."
+    loss = (
+        f"misses at most {contour.alpha:.3g} of a lesion"
+        if contour.kind == "outer"
+        else f"holds at most {contour.alpha:.3g} that is not lesion"
+    )
+    return (
+        f"{name}, probability from {contour.threshold:.4f}: on average it {loss} "
+        f"({contour.risk:.3f} of {units})."
+    )

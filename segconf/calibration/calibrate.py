@@ -1,4 +1,4 @@
-"""Calibrate a run on its validation images: temperature, risk threshold, referral."""
+"""Calibrate a run on its validation images: temperature, risk threshold, referral, contours."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -10,6 +10,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from segconf.calibration.conformal import (
+    GUARANTEES,
+    Counts,
+    class_counts,
+    fit_contours,
+    pooled_by_group,
+)
 from segconf.calibration.referral import fit_referral
 from segconf.calibration.stored import (
     Calibration,
@@ -65,6 +72,7 @@ def calibrate(  # noqa: PLR0913 - an entry function: every value that can be cho
     scaling: Scaling = "temperature",
     max_risk: float = DEFAULT_MAX_RISK,
     target_dice: float = DEFAULT_TARGET_DICE,
+    guarantees: Sequence[float] = GUARANTEES,
     data: Path | str | None = None,
     device: str = "auto",
     on_progress: Progress | None = None,
@@ -79,11 +87,14 @@ def calibrate(  # noqa: PLR0913 - an entry function: every value that can be cho
         scaling: fit one temperature by the NLL of all validation pixels, or leave logits alone.
         max_risk: largest fraction of wrong pixels at or above the confidence threshold.
         target_dice: mean Dice that the cases which are not referred should have.
+        guarantees: expected losses that the outer and inner contours promise; see `conformal`.
         data: where the data set lies, if it has moved since.
         device: auto, cpu, cuda, cuda:N or mps.
         on_progress: called with what is done, how many images are, and how many there are.
     """
     check_targets(max_risk=max_risk, target_dice=target_dice)
+    for alpha in guarantees:
+        check_targets(guarantee=alpha)
     path = Path(run)
     folder = RunFolder(path)
     cases, root = masked_cases(folder, "val", None if data is None else Path(data))
@@ -96,6 +107,8 @@ def calibrate(  # noqa: PLR0913 - an entry function: every value that can be cho
     threshold = fit_threshold(found.pooled, found.summaries, max_risk)
     referral = fit_referral(found.rows, found.dice, target_dice)
     images = len(cases)
+    pooled = pooled_by_group(found.counts, [case.group for case in cases])
+    contours, curves = fit_contours(pooled, sorted(set(guarantees)), images)
     calibration = Calibration(
         weights_sha256=model.weights_sha256,
         temperature=None
@@ -126,15 +139,17 @@ def calibrate(  # noqa: PLR0913 - an entry function: every value that can be cho
             kept_dice_interval=None if math.isnan(referral.kept_dice) else referral.interval,
             images=images,
         ),
+        contours=contours,
+        contour_curves=curves,
     )
     store_temperature(path, temperature)
     write_calibration(path, calibration)
     return CalibrationResult(calibration, fit, found.before.compute(), found.pooled.compute())
 
 
-def check_targets(*, max_risk: float, target_dice: float) -> None:
-    """Refuse targets that are no fractions."""
-    for name, value in (("max_risk", max_risk), ("target_dice", target_dice)):
+def check_targets(**targets: float) -> None:
+    """Refuse targets that are no fractions, by their names."""
+    for name, value in targets.items():
         if not 0 < value < 1:
             raise ConfigError(f"{name} = {value}: expected a number between 0 and 1.")
 
@@ -165,6 +180,7 @@ class _Measured:
     summaries: list[ImageSummary]
     rows: list[CaseRow]
     dice: np.ndarray[tuple[int], np.dtype[np.float64]]
+    counts: list[Counts]
 
 
 def _measure(
@@ -179,6 +195,7 @@ def _measure(
     summaries: list[ImageSummary] = []
     rows: list[CaseRow] = []
     reached: list[float] = []
+    counts: list[Counts] = []
     for logits, masks in batches:
         before.update(logits, masks)
         for one, mask in zip(logits / temperature, masks.numpy(), strict=True):
@@ -190,7 +207,8 @@ def _measure(
             row = CaseRow(case.id, case.image_path.name, *mask.shape)
             rows.append(summarize(row, maps, threshold=0))
             reached.append(dice_of(maps, mask))
-    return _Measured(before, pooled, summaries, rows, np.array(reached))
+            counts.append(class_counts(one.numpy(), mask))
+    return _Measured(before, pooled, summaries, rows, np.array(reached), counts)
 
 
 def dice_of(maps: Maps, mask: np.ndarray[tuple[int, ...], np.dtype[np.uint8]]) -> float:

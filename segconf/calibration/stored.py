@@ -5,7 +5,15 @@ from pathlib import Path
 from typing import Literal
 
 from segconf.config.records import read_record, record_text
-from segconf.config.schema import Count, Interval, Number, Probability, Section, Temperature
+from segconf.config.schema import (
+    Count,
+    Interval,
+    NaturalNumber,
+    Number,
+    Probability,
+    Section,
+    Temperature,
+)
 from segconf.errors import CheckpointError
 from segconf.files import write_text
 
@@ -61,6 +69,32 @@ class StoredReferral(Section):
         return math.inf if self.threshold is None else self.threshold
 
 
+class StoredContour(Section):
+    """A line that keeps a promise on average over new images of the same kind."""
+
+    kind: Literal["outer", "inner"]
+    class_index: Count
+    alpha: Probability
+    """Outer: largest expected fraction of a lesion outside of the line. Inner: largest expected
+    fraction of the area inside of it that is not lesion."""
+    threshold: Probability | None
+    """The line surrounds the pixels whose probability of the class is at least this; null where so
+    few groups cannot promise it."""
+    risk: Probability | None
+    """Mean loss of the validation groups at the threshold."""
+    groups: NaturalNumber
+    """Groups behind it, such as patients or volumes; for the outer line those with the class."""
+    images: Count
+
+
+class StoredContourCurve(Section):
+    """Thresholds of a contour for many promises: pairs of alpha and threshold, where possible."""
+
+    kind: Literal["outer", "inner"]
+    class_index: Count
+    points: tuple[tuple[Probability, Probability], ...]
+
+
 class Calibration(Section):
     """What `calibrate` fitted for a run. Each part may be missing."""
 
@@ -69,6 +103,8 @@ class Calibration(Section):
     temperature: StoredTemperature | None = None
     threshold: StoredThreshold | None = None
     referral: StoredReferral | None = None
+    contours: tuple[StoredContour, ...] = ()
+    contour_curves: tuple[StoredContourCurve, ...] = ()
 
     @property
     def lower_level(self) -> float:

@@ -30,7 +30,7 @@ from segconf.methods.method import method_of
 from segconf.models.encoders import encoder_normalization
 from segconf.ood.detector import OODDetector, load_detector
 from segconf.ood.features import FeatureExtractor, pooled_features
-from segconf.overlays.layers import Scale
+from segconf.overlays.layers import Contour, Scale
 from segconf.results.maps import Band, Maps, with_slices
 
 _ACCELERATOR_BATCH = 16
@@ -136,7 +136,12 @@ class Model:
         stored = self.calibration
         right_below = None if stored.threshold is None else stored.threshold.right_below
         classes = self.config.model.classes
-        return Scale(stored.lower_level, stored.upper_level, right_below, classes)
+        contours = tuple(
+            Contour(one.kind, one.class_index, one.alpha, one.threshold)
+            for one in stored.contours
+            if one.threshold is not None
+        )
+        return Scale(stored.lower_level, stored.upper_level, right_below, classes, contours)
 
     def read(self, path: Path) -> Image:
         """Pixels of a file as this network takes them, at their native size."""

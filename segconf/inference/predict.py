@@ -116,7 +116,7 @@ def _meeting_at_the_end(rank: Shard) -> Iterator[None]:
 PACKAGES = ("torch", "segmentation-models-pytorch", "monai", "numpy", "pillow", "nibabel")
 
 
-_SAME = ("model", "confidence", "out_of_distribution", "reading", "options", "images")
+_SAME = ("model", "confidence", "contours", "out_of_distribution", "reading", "options", "images")
 
 
 def describe_run(model: Model, sources: Sources, options: PredictOptions) -> RunRecord:
@@ -143,6 +143,15 @@ def describe_run(model: Model, sources: Sources, options: PredictOptions) -> Run
             "right_below": scale.right_below,
             "classes": scale.classes,
         },
+        "contours": [
+            {
+                "kind": contour.kind,
+                "class": contour.class_index,
+                "alpha": contour.alpha,
+                "threshold": contour.threshold,
+            }
+            for contour in scale.contours
+        ],
         "order": model.calibration.order,
         "out_of_distribution": None
         if detector is None

@@ -1,6 +1,7 @@
 """The scale of confidence and its colours, and the layers of an overlay."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 import cv2
 import numpy as np
@@ -15,6 +16,29 @@ MIDDLE_COLOUR = (74, 163, 255)
 
 
 @dataclass(frozen=True, slots=True)
+class Contour:
+    """A line that keeps a promise on average: it surrounds the pixels with a probability.
+
+    Attributes:
+        kind: outer or inner.
+        class_index: class that the probability is about.
+        alpha: the expected loss that is promised; see `words`.
+        threshold: lowest probability of the pixels inside of the line.
+    """
+
+    kind: Literal["outer", "inner"]
+    class_index: int
+    alpha: float
+    threshold: float
+
+    def words(self) -> str:
+        """The promise."""
+        if self.kind == "outer":
+            return f"the outer line misses at most {_percent(self.alpha)} of a lesion, on average"
+        return f"at most {_percent(self.alpha)} inside the inner line is not lesion, on average"
+
+
+@dataclass(frozen=True, slots=True)
 class Scale:
     """Levels at which low confidence is shown, the same for every image.
 
@@ -23,12 +47,14 @@ class Scale:
         upper: the second level, above it.
         right_below: fraction of validation pixels under the threshold that were right, if measured.
         classes: number of classes K; no confidence is lower than 1/K.
+        contours: lines that keep a promise, where the model has any.
     """
 
     threshold: float
     upper: float
     right_below: float | None = None
     classes: int = 2
+    contours: tuple[Contour, ...] = ()
 
     @property
     def lowest(self) -> float:

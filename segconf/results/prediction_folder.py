@@ -15,7 +15,7 @@ from segconf.errors import DataError
 from segconf.files import write_text
 from segconf.images.io import read_confidence
 from segconf.images.masks import read_mask
-from segconf.overlays.layers import Scale
+from segconf.overlays.layers import Contour, Scale
 from segconf.results.rows import CaseRow, read_row
 
 
@@ -34,7 +34,21 @@ class RunRecord:
     def scale(self) -> Scale:
         """Levels of the overlays."""
         stored = self.values["confidence"]
-        return Scale(stored["threshold"], stored["upper"], stored["right_below"], stored["classes"])
+        return Scale(
+            stored["threshold"],
+            stored["upper"],
+            stored["right_below"],
+            stored["classes"],
+            self.contours,
+        )
+
+    @property
+    def contours(self) -> tuple[Contour, ...]:
+        """Lines that keep a promise; out-of-distribution images have none."""
+        return tuple(
+            Contour(one["kind"], one["class"], one["alpha"], one["threshold"])
+            for one in self.values.get("contours", [])
+        )
 
     @property
     def order(self) -> str:

@@ -18,6 +18,9 @@ from segconf.checkpoints.weights import (
 from segconf.errors import CheckpointError, ConfigError
 from segconf.evaluation.evaluate import EvaluationOptions, evaluate
 from segconf.inference.model import load_model
+from segconf.inference.predict import predict
+from segconf.overlays.layers import Contour
+from segconf.results.prediction_folder import PredictionFolder
 from segconf_cli.main import app
 from tests.training_runs import train_tiny, use_network
 
@@ -102,6 +105,10 @@ def test_the_command_says_what_changed_and_replaces_a_stale_threshold(run):
     assert "Referral for a mean Dice of 0.85: " in result.stdout
     assert "calibration.json" in result.stderr
     assert "warning" not in result.stderr
+    # 1 / (n + 1) is larger than the promise: four images are too few for 5% and for 10%.
+    assert [one["threshold"] for one in stored["contours"]] == [None] * 4
+    words = "Outer line, 0.05: not possible with 4 validation groups (4 images) at this level."
+    assert words in result.stdout.replace("\n", " ")
 
 
 def test_a_temperature_at_the_bound_is_a_warning(run):
@@ -139,3 +146,34 @@ def test_without_scaling_the_logits_stay_as_they_are(run):
     assert found.calibration.temperature is None
     assert load_model(run, device="cpu").temperature == 1.0
     assert found.before == found.after
+
+
+def test_contours_are_stored_and_stand_in_the_record_of_a_prediction(run, folder_dataset, tmp_path):
+    asked = ["calibrate", str(run), "--device", "cpu", "--guarantee", "0.6", "--guarantee", "0.1"]
+    result = CliRunner().invoke(app, asked)
+    assert result.exit_code == 0, result.output
+    stored = json.loads((run / "calibration.json").read_text())["contours"]
+    found = {(one["kind"], one["alpha"]): one for one in stored}
+    assert list(found) == [("outer", 0.1), ("outer", 0.6), ("inner", 0.1), ("inner", 0.6)]
+    assert found["outer", 0.1]["threshold"] is None
+    outer, inner = found["outer", 0.6], found["inner", 0.6]
+    assert 0 < outer["threshold"] <= 0.5 <= inner["threshold"] < 1
+    assert {one["groups"] for one in stored} == {one["images"] for one in stored} == {4}
+    assert "on average it misses at most 0.6 of a lesion" in result.stdout.replace("\n", " ")
+    assert "nothing is promised for an image" in result.stdout.replace("\n", " ")
+
+    predict(run, folder_dataset / "test/images", tmp_path / "maps")
+    record = json.loads((tmp_path / "maps/run.json").read_text())
+    assert record["contours"] == [
+        {"kind": kind, "class": 1, "alpha": 0.6, "threshold": one["threshold"]}
+        for kind, one in (("outer", outer), ("inner", inner))
+    ]
+    assert PredictionFolder(tmp_path / "maps").record().contours == (
+        Contour("outer", 1, 0.6, outer["threshold"]),
+        Contour("inner", 1, 0.6, inner["threshold"]),
+    )
+
+
+def test_a_guarantee_that_is_no_fraction_is_refused(run):
+    with pytest.raises(ConfigError, match=r"guarantee = 1\.0: expected a number between 0 and 1"):
+        calibrate(run, device="cpu", guarantees=(0.05, 1.0))

@@ -6,6 +6,8 @@ import pytest
 
 from segconf.calibration.stored import (
     Calibration,
+    StoredContour,
+    StoredContourCurve,
     StoredReferral,
     StoredTemperature,
     StoredThreshold,
@@ -38,6 +40,14 @@ FULL = Calibration(
         kept_dice=0.88,
         kept_dice_interval=(0.8, 0.93),
         images=20,
+    ),
+    contours=(
+        StoredContour(
+            kind="outer", class_index=1, alpha=0.1, threshold=0.2, risk=0.06, groups=20, images=20
+        ),
+    ),
+    contour_curves=(
+        StoredContourCurve(kind="outer", class_index=1, points=((0.1, 0.2), (0.2, 0.3))),
     ),
 )
 
