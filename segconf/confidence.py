@@ -1,12 +1,16 @@
 """From logits to a prediction and its confidence: tensors for training, arrays for maps."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from scipy.special import softmax
-from torch import Tensor
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 FloatArray = NDArray[np.float32]
 _BINARY = 2
@@ -20,7 +24,7 @@ def negative_entropy(logits: Tensor) -> Tensor:
 def predict_with_confidence(logits: Tensor) -> tuple[Tensor, Tensor]:
     """Prediction (argmax, uint8) and confidence of each pixel. (B, K, H, W) to two (B, H, W)."""
     confidence, prediction = logits.softmax(dim=1).max(dim=1)  # (B, H, W), (B, H, W)
-    return prediction.to(torch.uint8), confidence
+    return prediction.byte(), confidence
 
 
 def probabilities_of(logits: FloatArray) -> FloatArray:

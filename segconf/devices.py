@@ -1,13 +1,17 @@
 """Devices, threads and processors."""
 
+from __future__ import annotations
+
 import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-
-import torch
+from typing import TYPE_CHECKING
 
 from segconf.errors import ConfigError
+
+if TYPE_CHECKING:
+    import torch
 
 
 def resolve_device(name: str, precision: str = "float32") -> torch.device:
@@ -16,6 +20,8 @@ def resolve_device(name: str, precision: str = "float32") -> torch.device:
     Raises:
         ConfigError: the name is unknown, the device is not there, or it lacks the precision.
     """
+    import torch
+
     has_cuda, has_mps = torch.cuda.is_available(), torch.backends.mps.is_available()
     if name == "auto":
         name = "cuda" if has_cuda else "mps" if has_mps else "cpu"
@@ -48,6 +54,8 @@ _LOCK = threading.Lock()
 @contextmanager
 def single_threaded() -> Iterator[None]:
     """Borrow the number of threads of torch, set it to one, and give it back."""
+    import torch
+
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

@@ -24,7 +24,7 @@ from segconf.data.decisions import decided_cases, read_decisions
 from segconf.data.preprocessing import Preprocessing
 from segconf.devices import resolve_device
 from segconf.errors import ConfigError, DataError
-from segconf.inference.model import Model
+from segconf.inference.torch_model import TorchModel
 from segconf.runs.run_folder import RunFolder
 
 DIVERSE_FACTOR = 4
@@ -94,9 +94,9 @@ class _Ranking:
         self.run, self.asked, self.on_progress = run, asked, on_progress
 
     @cached_property
-    def model(self) -> Model:
+    def model(self) -> TorchModel:
         device = resolve_device(self.asked.device)
-        return Model(self.run.path, device=device, batch_size=BATCH)
+        return TorchModel(self.run.path, device=device, batch_size=BATCH)
 
     @cached_property
     def pool(self) -> Pool:

@@ -17,7 +17,7 @@ from segconf.devices import resolve_device
 from segconf.errors import DataError
 from segconf.files import write_text
 from segconf.images.encoding import write_png
-from segconf.inference.model import Model
+from segconf.inference.torch_model import TorchModel
 from segconf.overlays.contact_sheet import Tile, contact_sheet
 from segconf.overlays.overlay import as_fraction
 from segconf.results.maps import Maps
@@ -141,7 +141,7 @@ def write_contact_sheet(
     queue: Queue, path: Path, *, device: str = "auto", on_progress: Progress | None = None
 ) -> None:
     """Write overlays of the chosen images, on the grid of the network, in their order."""
-    model = Model(queue.run, device=resolve_device(device), batch_size=BATCH)
+    model = TorchModel(queue.run, device=resolve_device(device), batch_size=BATCH)
     choices = queue.choices[:SHOWN]
     tiles: list[Tile] = []
     for pixels in queue.pool.batches([choice.number for choice in choices]):

@@ -16,7 +16,7 @@ from segconf.confidence import FloatArray, negative_entropy
 from segconf.data.cache import Progress
 from segconf.errors import ConfigError, TrainingError
 from segconf.inference.batch_runner import BatchRunner
-from segconf.inference.model import Model
+from segconf.inference.torch_model import TorchModel
 from segconf.results.maps import Maps
 from segconf.results.rows import CaseRow
 from segconf.results.summary import summarize
@@ -54,7 +54,7 @@ def asks_for_highest(strategy: Strategy) -> bool:
 
 
 def network_scores(
-    strategy: Strategy, model: Model, pool: Pool, *, on_progress: Progress | None = None
+    strategy: Strategy, model: TorchModel, pool: Pool, *, on_progress: Progress | None = None
 ) -> list[float]:
     """Scores of all cases of a pool by a pass of the network."""
     scores: list[float] = []
@@ -163,7 +163,7 @@ def _distances(points: Tensor, centers: Tensor) -> Tensor:
 
 
 def deepest_features(
-    model: Model, pool: Pool, numbers: Sequence[int], *, on_progress: Progress | None = None
+    model: TorchModel, pool: Pool, numbers: Sequence[int], *, on_progress: Progress | None = None
 ) -> Tensor:
     """Deepest encoder features averaged over the pixels, (N, F), of the cases with these numbers.
 

@@ -33,7 +33,7 @@ from segconf.data.cache import Progress
 from segconf.data.cases import Case
 from segconf.devices import resolve_device
 from segconf.errors import ConfigError
-from segconf.inference.model import Model
+from segconf.inference.torch_model import TorchModel
 from segconf.metrics.image_summary import ImageSummary
 from segconf.metrics.overlap import dice
 from segconf.metrics.streaming import ConfidenceMetrics
@@ -98,7 +98,7 @@ def calibrate(  # noqa: PLR0913 - an entry function: every value that can be cho
     path = Path(run)
     folder = RunFolder(path)
     cases, root = masked_cases(folder, "val", None if data is None else Path(data))
-    model = Model(path, device=resolve_device(device), batch_size=BATCH, calibrated=False)
+    model = TorchModel(path, device=resolve_device(device), batch_size=BATCH, calibrated=False)
     grid_cases = GridCases(cases, root, model.config, "val", on_progress)
     with WrittenBatches(lambda: _logits(model, grid_cases, on_progress)) as batches:
         fit = fit_temperature(batches) if scaling == "temperature" else None
@@ -159,7 +159,7 @@ def _known(value: float) -> float | None:
 
 
 def _logits(
-    model: Model, cases: GridCases, on_progress: Progress | None
+    model: TorchModel, cases: GridCases, on_progress: Progress | None
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Logits (B, K, h, w) and masks (B, h, w) of all images."""
     done = 0

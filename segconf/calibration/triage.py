@@ -27,6 +27,7 @@ from segconf.devices import resolve_device
 from segconf.errors import CheckpointError, DataError
 from segconf.files import write_text
 from segconf.inference.model import Model
+from segconf.inference.torch_model import TorchModel
 from segconf.plots.image_scores import referral_plot
 from segconf.results.maps import Maps
 from segconf.results.prediction_folder import PredictionFolder
@@ -99,7 +100,7 @@ def stored_rule(model: Model) -> StoredReferral:
     """
     rule = model.calibration.referral
     if rule is None:
-        folder = model.checkpoint.path.parent
+        folder = model.file.parent
         raise CheckpointError(
             f"{folder}: no referral rule yet. Fit one with: segconf calibrate {folder}"
         )
@@ -127,7 +128,7 @@ def triage(
     """
     run = RunFolder(run_path)
     run.data()
-    model = Model(run_path, device=resolve_device(device), batch_size=BATCH)
+    model = TorchModel(run_path, device=resolve_device(device), batch_size=BATCH)
     rule = stored_rule(model)
     rows, dice = _scored_cases(run, model, split, data, on_progress)
     columns = {name: scores_of(rows, name) for name in SCORES} | {BEST: dice}
@@ -148,7 +149,7 @@ def triage(
 
 
 def _scored_cases(
-    run: RunFolder, model: Model, split: str, data: Path | None, on_progress: Progress | None
+    run: RunFolder, model: TorchModel, split: str, data: Path | None, on_progress: Progress | None
 ) -> tuple[list[CaseRow], Floats]:
     """Rows as `predict` would write them, and the Dice (N,) that was reached, on the grid."""
     cases, root = masked_cases(run, split, data)
@@ -224,7 +225,7 @@ def refer(maps: Path, model: Model) -> list[ReferredCase]:
     folder = PredictionFolder(maps)
     if folder.record().values["model"]["sha256"] != model.weights_sha256:
         raise DataError(
-            f"{maps}: was predicted by another model than {model.checkpoint.path}. "
+            f"{maps}: was predicted by another model than {model.file}. "
             "Give the folder that this run predicted."
         )
     rows = folder.rows()

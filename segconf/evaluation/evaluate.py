@@ -16,7 +16,7 @@ from segconf.devices import resolve_device
 from segconf.evaluation.evaluator import CHALLENGE_LIMIT, Evaluator, Tolerances
 from segconf.evaluation.report import EvaluationReport, build_report, write_report
 from segconf.images.masks import read_mask
-from segconf.inference.model import Model, native_logits
+from segconf.inference.torch_model import TorchModel, native_logits
 from segconf.metrics.streaming import ConfidenceMetrics
 from segconf.processes import ProcessGroup, joined
 from segconf.runs.epochs import training_seconds
@@ -83,7 +83,7 @@ def evaluate(
     run_folder = RunFolder(Path(run))
     run_folder.data()  # says so if this is no run folder, before anything slow begins
     with joined(device) as group:
-        model = Model(run_folder.path, device=device, batch_size=BATCH)
+        model = TorchModel(run_folder.path, device=device, batch_size=BATCH)
         source = _Source(run_folder, model, options, group, on_progress)
         evaluator = source.evaluate(options.split)
         if not group.is_first:
@@ -97,7 +97,7 @@ def evaluate(
         return Evaluation(folder, report, threshold)
 
 
-def _kept_risk(model: Model, pooled: ConfidenceMetrics) -> KeptRisk | None:
+def _kept_risk(model: TorchModel, pooled: ConfidenceMetrics) -> KeptRisk | None:
     """The stored threshold on these pixels; None where the run has fitted none."""
     stored = model.calibration.threshold
     if stored is None:
@@ -111,7 +111,7 @@ class _Source:
     """Where logits and masks come from."""
 
     run: RunFolder
-    model: Model
+    model: TorchModel
     options: EvaluationOptions
     group: ProcessGroup
     on_progress: Progress | None
@@ -163,7 +163,7 @@ class _Source:
             yield logits if case.slice_index is None else logits[case.slice_index], mask
 
 
-def _about(run: RunFolder, model: Model, options: EvaluationOptions) -> dict[str, object]:
+def _about(run: RunFolder, model: TorchModel, options: EvaluationOptions) -> dict[str, object]:
     config, used = model.config, run.data()
     height, width = config.data.size
     return {

@@ -4,13 +4,10 @@ import logging
 import time
 from collections.abc import Callable
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from segconf.errors import DataError
-from segconf.images.types import ByteArray
 
 logger = logging.getLogger(__name__)
 
@@ -92,8 +89,3 @@ def _is_memory_error(error: Exception) -> bool:
     if isinstance(error, MemoryError | torch.OutOfMemoryError):
         return True
     return any(words in str(error).lower() for words in _MEMORY_WORDS)
-
-
-def as_batch(images: list[ByteArray]) -> NDArray[np.uint8]:
-    """Images (S, h, w, C) of several files as one batch (B, h, w, C)."""
-    return images[0] if len(images) == 1 else np.concatenate(images)

@@ -1,40 +1,33 @@
-"""A trained network ready to be used: from an image to logits on the grid of that image."""
+"""A trained network ready to be used: from an image to mask and confidence on the grid of it.
 
+`Model` is what every network offers, in arrays. `torch_model.py` runs the weights of a run,
+`onnx_model.py` a packaged file.
+"""
+
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
+from typing import ClassVar, Protocol
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
-from segconf.calibration.stored import Calibration, read_calibration
-from segconf.checkpoints.weights import load_checkpoint, weights_hash
+from segconf.calibration.stored import Calibration
 from segconf.confidence import FloatArray
-from segconf.config.schema import TEMPERATURES
+from segconf.config.schema import ExperimentConfig
 from segconf.conventions import FULL_SCALE
 from segconf.data.preprocessing import Preprocessing
-from segconf.data.transforms import normalize
-from segconf.devices import resolve_device
-from segconf.errors import CheckpointError
 from segconf.images.resizing import slices_on_grid
 from segconf.images.types import ByteArray, Image
-from segconf.inference.batch_runner import BatchRunner
 from segconf.inference.choice import ModelChoice, choose_model
 from segconf.inference.prediction import Prediction
-from segconf.inference.predictors import predict_batch
-from segconf.inference.resampling import resized_bands, tiled_bands
-from segconf.methods.method import method_of
-from segconf.models.encoders import encoder_normalization
-from segconf.ood.detector import OODDetector, load_detector
-from segconf.ood.features import FeatureExtractor, pooled_features
+from segconf.inference.resampling import resized_bands
 from segconf.overlays.layers import Contour, Scale
 from segconf.results.maps import Band, Maps, with_slices
 
-_ACCELERATOR_BATCH = 16
-_VOLUME_AXES = 4
+ONNX_SUFFIX = ".onnx"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,74 +52,92 @@ class NetworkInput:
     """None where the pass that predicts gives the features, or where there is no detector."""
 
 
-class Model:
-    """A network, the preparation of its input, its calibration and its detector."""
-
-    def __init__(
-        self,
-        path: Path,
-        *,
-        device: torch.device,
-        batch_size: int | None = None,
-        calibrated: bool = True,
-    ) -> None:
-        """Load a run folder or weights file; see `load_model`.
-
-        Args:
-            path: the run folder, or its weights file.
-            device: where the network computes.
-            batch_size: images that the network sees at once.
-            calibrated: False for the network's own logits, whatever the run has stored, and
-                without its detector.
-        """
-        self.choice = ModelChoice(path, "as asked for")
-        self.checkpoint = load_checkpoint(path, device=device)
-        self.weights_sha256 = weights_hash(path)
-        self.config = self.checkpoint.config
-        self.device = device
-        self.calibration = Calibration(weights_sha256=self.weights_sha256)
-        self.temperature = 1.0
-        if calibrated:
-            self.calibration = read_calibration(path, self.weights_sha256)
-            stored = self.calibration.temperature
-            self.temperature = self.checkpoint.temperature if stored is None else stored.value
-            low, high = TEMPERATURES
-            if not low <= self.temperature <= high:
-                raise CheckpointError(
-                    f"{self.checkpoint.path}: temperature {self.temperature} is not between {low} "
-                    f"and {high}. Fit it again with: segconf calibrate {path}"
-                )
-        self.preprocessing = Preprocessing.of(self.config)
-        mean, std = encoder_normalization(self.config.model.encoder, self.config.model.channels)
-        self.normalize = partial(normalize, mean=mean, std=std)
-        self.predictor = method_of(self.config).predictor(self.checkpoint)
-        default = 1 if device.type == "cpu" else _ACCELERATOR_BATCH
-        self.batches = BatchRunner(self._predict, batch_size or default)
-        self.detector: OODDetector | None = (
-            load_detector(path, self.weights_sha256) if calibrated else None
-        )
-        self._extractor = None
-        if self.detector is not None:
-            network = self.checkpoint.model
-            self._extractor = FeatureExtractor.of(network, self.config, self.detector.grid)
-        self._descriptions = BatchRunner(self._describe, batch_size or default)
-
-    def _predict(self, images: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Logits (B, K, h, w) and, where the same pass gives them, features (B, F)."""
-        one = predict_batch(self.predictor, images.to(self.device), temperature=self.temperature)
-        if one.maps is None or not self._shares_grid:
-            return one.logits, None
-        return one.logits, pooled_features(one.maps)
-
-    def _describe(self, images: Tensor) -> tuple[Tensor, None]:
-        """Features (B, F) of normalised images on the grid of the detector."""
-        if self._extractor is None:
-            raise ValueError("there is no detector that needs features")
-        with torch.inference_mode():
-            return pooled_features(self._extractor.encoder(images.to(self.device))), None
+class Detector(Protocol):
+    """When an image is out of distribution, and how far that can be trusted."""
 
     @property
-    def _shares_grid(self) -> bool:
+    def threshold(self) -> float:
+        """Larger scores are flagged."""
+
+    @property
+    def false_alarm_rate(self) -> float:
+        """Fraction of the validation images above the threshold."""
+
+    @property
+    def validation_images(self) -> int:
+        """Number of images that the threshold was fitted on."""
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """Height and width of the images that are described."""
+
+
+class Model(ABC):
+    """A network, the preparation of its input, its calibration and its detector.
+
+    Attributes:
+        choice: the model that was asked for, and why it is this one.
+        file: the weights, or the packaged network.
+        config: of the experiment that trained it.
+        weights_sha256: of all weights that a prediction uses.
+        calibration: what was fitted for these weights.
+        temperature: that the logits are divided by.
+        detector: of out-of-distribution images, where there is one.
+    """
+
+    packages: ClassVar[tuple[str, ...]]
+    """Distributions whose versions decide the numbers, for `run.json`."""
+
+    choice: ModelChoice
+    file: Path
+    config: ExperimentConfig
+    weights_sha256: str
+    calibration: Calibration
+    temperature: float
+    detector: Detector | None
+
+    @property
+    @abstractmethod
+    def passes(self) -> int:
+        """Passes of the network per image."""
+
+    @property
+    @abstractmethod
+    def batch_size(self) -> int:
+        """Images that the network sees at once."""
+
+    @property
+    @abstractmethod
+    def serves_threads(self) -> bool:
+        """Whether several threads may use the network at the same time."""
+
+    @abstractmethod
+    def single_threaded(self) -> AbstractContextManager[None]:
+        """A context in which the network computes each call in one thread."""
+
+    @abstractmethod
+    def grid_logits(self, pixels: ByteArray) -> FloatArray:
+        """Logits (B, K, h, w) of pixels (B, h, w, C) on the network's grid, after the temperature.
+
+        Raises:
+            CheckpointError: the output is not finite.
+        """
+
+    @abstractmethod
+    def grid_output(self, pixels: ByteArray, feature_pixels: ByteArray | None) -> GridOutput:
+        """Logits and out-of-distribution scores from one call.
+
+        Args:
+            pixels: (B, h, w, C) on the network's grid.
+            feature_pixels: the same images from `network_input`; None where that is.
+        """
+
+    @abstractmethod
+    def tiled_bands(self, pixels: ByteArray) -> Iterator[Band]:
+        """Logits of a slice (C, H, W) by a sliding window at its own resolution."""
+
+    @property
+    def shares_grid(self) -> bool:
         """Whether the detector describes images on the grid of the network."""
         return self.detector is not None and self.detector.grid == self.config.data.size
 
@@ -145,43 +156,14 @@ class Model:
 
     def read(self, path: Path) -> Image:
         """Pixels of a file as this network takes them, at their native size."""
-        return self.preprocessing.read(path)
+        return Preprocessing.of(self.config).read(path)
 
     def network_input(self, image: Image) -> NetworkInput:
         """All slices of an image on the grids of the network and of the detector."""
         pixels = slices_on_grid(image.pixels, self.config.data.size)
-        if self._extractor is None or self._shares_grid:
+        if self.detector is None or self.shares_grid:
             return NetworkInput(pixels, None)
-        return NetworkInput(pixels, self._extractor.pixels(image))
-
-    def grid_logits(self, pixels: ByteArray) -> FloatArray:
-        """Logits (B, K, h, w) on the network's grid, after the temperature.
-
-        Raises:
-            CheckpointError: the output is not finite.
-        """
-        logits, _ = self.batches(self.normalize(pixels))
-        if not logits.isfinite().all():
-            raise CheckpointError(
-                f"{self.checkpoint.path}: the network's output is not finite, so its weights are "
-                "of no use. Train it again with a smaller training.learning_rate."
-            )
-        return logits.numpy()
-
-    def grid_output(self, pixels: ByteArray, feature_pixels: ByteArray | None) -> GridOutput:
-        """Logits and out-of-distribution scores from one call.
-
-        Args:
-            pixels: (B, h, w, C) on the network's grid.
-            feature_pixels: the same images from `network_input`; None where that is.
-        """
-        logits, features = self.batches(self.normalize(pixels))
-        if self.detector is None or self._extractor is None:
-            return GridOutput(logits.numpy(), np.full(len(logits), np.nan))
-        if features is None:
-            chosen = pixels if feature_pixels is None else feature_pixels
-            features, _ = self._descriptions(self.normalize(chosen))
-        return GridOutput(logits.numpy(), self.detector.score(features))
+        return NetworkInput(pixels, slices_on_grid(image.pixels, self.detector.grid))
 
     def maps(
         self,
@@ -213,20 +195,10 @@ class Model:
         """Bands of every slice of an image, on its own grid; see `maps` for the arguments."""
         slices = with_slices(image.pixels)  # (C, D, H, W)
         if tile:
-            yield from (self._tiled_bands(slices[:, index]) for index in range(slices.shape[1]))
+            yield from (self.tiled_bands(slices[:, index]) for index in range(slices.shape[1]))
             return
         known = self.grid_logits(self.network_input(image).pixels) if logits is None else logits
         yield from (resized_bands(one, slices.shape[2:]) for one in known)
-
-    def _tiled_bands(self, pixels: ByteArray) -> Iterator[Band]:
-        """Logits of a slice (C, H, W) by a sliding window at its own resolution."""
-        return tiled_bands(
-            pixels,
-            normalize=self.normalize,
-            predictor=lambda images: self.batches(images)[0],
-            tile=self.config.data.size,
-            batch_size=self.batches.batch_size,
-        )
 
     def predict(self, image: Image | Path | str, *, tile: bool = False) -> Prediction:
         """Mask, confidence and probabilities of one image."""
@@ -259,21 +231,10 @@ def load_model(
         device: auto, cpu, cuda, cuda:N or mps.
         batch_size: images that the network sees at once; 1 on a CPU, 16 elsewhere by default.
     """
+    from segconf.devices import resolve_device
+    from segconf.inference.torch_model import TorchModel
+
     choice = path if isinstance(path, ModelChoice) else choose_model(path)
-    model = Model(choice.path, device=resolve_device(device), batch_size=batch_size)
+    model = TorchModel(choice.path, device=resolve_device(device), batch_size=batch_size)
     model.choice = choice
     return model
-
-
-def native_logits(model: Model, image: Image, *, tile: bool = False) -> Tensor:
-    """Logits of an image on its own grid, (K, H, W), or (D, K, H, W) for a volume.
-
-    These are the logits that `predict` takes its masks from, after the temperature: their argmax is
-    the saved mask, pixel by pixel.
-    """
-    per_slice: list[NDArray[np.float32]] = [
-        np.concatenate([band.logits for band in bands], axis=1)
-        for bands in model.slice_bands(image, None, tile=tile)
-    ]
-    stacked = torch.from_numpy(np.stack(per_slice))  # (D, K, H, W)
-    return stacked[0] if image.pixels.ndim < _VOLUME_AXES else stacked

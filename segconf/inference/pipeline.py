@@ -18,13 +18,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from segconf.confidence import FloatArray
-from segconf.devices import single_threaded, usable_processors
+from segconf.devices import usable_processors
 from segconf.errors import DataError
 from segconf.files import file_hash
 from segconf.images.image_format import format_of
 from segconf.images.io import read_header
-from segconf.images.types import Image
-from segconf.inference.batch_runner import as_batch
+from segconf.images.types import ByteArray, Image
 from segconf.inference.model import GridOutput, Model, NetworkInput
 from segconf.inference.sources import Source
 from segconf.overlays.overlay import Style
@@ -107,7 +106,7 @@ class Job:
         weights = {source.case: weight for source, weight in waiting}
         rows: list[CaseRow] = []
         alone = self._takes_images_alone(sources)
-        with single_threaded() if alone else nullcontext(), self._closing():
+        with self._model.single_threaded() if alone else nullcontext(), self._closing():
             while waiting or self._reading or self._finishing:
                 while waiting and self._has_room(waiting[0][1]):
                     source, weight = waiting.popleft()
@@ -125,11 +124,10 @@ class Job:
 
     def _takes_images_alone(self, sources: Sequence[Source]) -> bool:
         pictures = not any(format_of(source.path).has_slices for source in sources)
-        # A network whose weights change between passes cannot be shared by threads.
         return (
             pictures
-            and self._model.batches.batch_size == 1
-            and self._model.predictor.count == 1
+            and self._model.batch_size == 1
+            and self._model.serves_threads
             and not self._options.tile
         )
 
@@ -149,12 +147,12 @@ class Job:
         count = len(self._reading) + len(self._finishing)
         if count == 0:
             return True
-        enough = max(self._workers + _SPARE_IMAGES, 2 * self._model.batches.batch_size)
+        enough = max(self._workers + _SPARE_IMAGES, 2 * self._model.batch_size)
         return count < enough and self._in_flight + pixels <= PIXELS_IN_FLIGHT
 
     def _predict(self, weights: dict[str, int]) -> None:
         """Run the network on the next images and hand them on."""
-        count = min(self._model.batches.batch_size, len(self._reading))
+        count = min(self._model.batch_size, len(self._reading))
         read = [self._reading.popleft().result() for _ in range(count)]
         outputs = self._outputs([item for item in read if isinstance(item, _Decoded)])
         for item in read:
@@ -177,8 +175,8 @@ class Job:
         if not inputs:
             return []
         finer = [one.feature_pixels for one in inputs if one.feature_pixels is not None]
-        batch = as_batch([one.pixels for one in inputs])
-        output = self._model.grid_output(batch, as_batch(finer) if finer else None)
+        batch = _as_batch([one.pixels for one in inputs])
+        output = self._model.grid_output(batch, _as_batch(finer) if finer else None)
         found, start = [], 0
         for one in inputs:
             own = slice(start, start + len(one.pixels))
@@ -253,6 +251,11 @@ class Job:
         row = CaseRow(item.source.case, item.source.file, flags=(item.flag,), error=item.reason)
         write_failure(self._folder, row)
         return row
+
+
+def _as_batch(images: list[ByteArray]) -> ByteArray:
+    """Images (S, h, w, C) of several files as one batch (B, h, w, C)."""
+    return images[0] if len(images) == 1 else np.concatenate(images)
 
 
 def _not_finite(source: Source) -> _Failed:

@@ -11,8 +11,6 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import torch.distributed as dist
-
 from segconf import __version__
 from segconf.errors import DataError
 from segconf.inference.model import Model, load_model
@@ -105,6 +103,8 @@ def _meeting_at_the_end(rank: Shard) -> Iterator[None]:
     if rank.count == 1:
         yield
         return
+    import torch.distributed as dist
+
     dist.init_process_group("gloo", timeout=_PATIENCE)
     try:
         yield
@@ -113,7 +113,7 @@ def _meeting_at_the_end(rank: Shard) -> Iterator[None]:
         dist.destroy_process_group()
 
 
-PACKAGES = ("torch", "segmentation-models-pytorch", "monai", "numpy", "pillow", "nibabel")
+PACKAGES = ("numpy", "pillow", "nibabel")
 
 
 _SAME = ("model", "confidence", "contours", "out_of_distribution", "reading", "options", "images")
@@ -127,10 +127,10 @@ def describe_run(model: Model, sources: Sources, options: PredictOptions) -> Run
         "notice": NOTICE,
         "segconf": __version__,
         "model": {
-            "file": str(model.checkpoint.path.absolute()),
+            "file": str(model.file.absolute()),
             "sha256": model.weights_sha256,
             "method": config.training.method,
-            "passes": model.predictor.count,
+            "passes": model.passes,
             "encoder": config.model.encoder,
             "size": list(config.data.size),
         },
@@ -171,7 +171,9 @@ def describe_run(model: Model, sources: Sources, options: PredictOptions) -> Run
             "style": options.style,
             "save_probabilities": options.save_probabilities,
         },
-        "versions": {name: importlib.metadata.version(name) for name in PACKAGES},
+        "versions": {
+            name: importlib.metadata.version(name) for name in (*model.packages, *PACKAGES)
+        },
     }
     values = json.loads(json.dumps(values))  # as it will be read again
     names = [[source.file, source.path.stat().st_size] for source in sources.items]

@@ -1,17 +1,20 @@
 """Logits on the grid of the input: bilinear resizing, or a sliding window, in bands of rows."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from segconf.confidence import FloatArray
 from segconf.images.types import ByteArray, Size
 from segconf.results.maps import Band
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _BAND_PIXELS = 1 << 15
 
@@ -50,7 +53,7 @@ OVERLAP = 0.25
 _SLAB_PIXELS = 16_000_000
 
 
-Predictor = Callable[[Tensor], Tensor]
+Predictor: TypeAlias = "Callable[[Tensor], Tensor]"
 
 
 def tiled_bands(
@@ -79,6 +82,7 @@ def tiled_bands(
 
 
 def _slide(slab: Tensor, predictor: Predictor, tile: Size, batch_size: int) -> Tensor:
+    import torch
     from monai.inferers.utils import sliding_window_inference  # takes seconds to import
 
     with torch.inference_mode():

@@ -15,8 +15,8 @@ from segconf.devices import resolve_device
 from segconf.evaluation.evaluate import EvaluationOptions
 from segconf.files import write_text
 from segconf.images.types import Image
-from segconf.inference.model import Model
 from segconf.inference.sources import find_images
+from segconf.inference.torch_model import TorchModel
 from segconf.metrics.ranking_histogram import Groups
 from segconf.metrics.selective import false_positive_rate, ranking_totals
 from segconf.plots.image_scores import ood_plot
@@ -108,7 +108,7 @@ def evaluate_ood(
         on_progress: called with what is done, how many images are, and how many there are.
     """
     run = RunFolder(run_path)
-    model = Model(run_path, device=resolve_device(options.device))
+    model = TorchModel(run_path, device=resolve_device(options.device))
     cases, _ = masked_cases(run, options.split, options.data)
     paths = [source.path for source in find_images([folder]).items]
     # Both as `predict` reads them. The cache of a training decodes JPEGs at a reduced size, and a
@@ -147,7 +147,7 @@ def evaluate_ood(
 
 
 def _scores_of(
-    model: Model, paths: Sequence[Path], label: str, on_progress: Progress | None
+    model: TorchModel, paths: Sequence[Path], label: str, on_progress: Progress | None
 ) -> dict[str, Floats]:
     """Both scores (N,) of files; those of a volume are the means of its slices."""
     parts = []
@@ -159,7 +159,7 @@ def _scores_of(
     return _joined(parts)
 
 
-def _scores(model: Model, image: Image) -> dict[str, Floats]:
+def _scores(model: TorchModel, image: Image) -> dict[str, Floats]:
     """Both scores (D,) of the slices of an image, high = unlike."""
     inputs = model.network_input(image)
     output = model.grid_output(inputs.pixels, inputs.feature_pixels)

@@ -1,12 +1,13 @@
 """A run folder: everything needed to understand, repeat and continue a training."""
 
+from __future__ import annotations
+
 import importlib.metadata
 import json
 import os
 import platform
 from pathlib import Path
-
-import torch
+from typing import TYPE_CHECKING
 
 from segconf import __version__
 from segconf.config.loading import load_config, save_config
@@ -14,6 +15,9 @@ from segconf.config.schema import ExperimentConfig
 from segconf.errors import CheckpointError, ConfigError, DataError, TrainingError
 from segconf.files import replacing, write_text
 from segconf.runs.run_data import RunData
+
+if TYPE_CHECKING:
+    import torch
 
 MEMBERS = "members"
 
@@ -115,7 +119,7 @@ class RunFolder:
                 "start a new run."
             ) from error
 
-    def members(self, count: int) -> tuple["RunFolder", ...]:
+    def members(self, count: int) -> tuple[RunFolder, ...]:
         """Runs of the networks of an ensemble, each complete in itself."""
         return tuple(RunFolder(self.path / MEMBERS / str(number)) for number in range(count))
 
@@ -163,6 +167,8 @@ def new_run_path(parent: Path, config: ExperimentConfig, dataset: str) -> Path:
 
 
 def _environment(device: torch.device) -> dict[str, object]:
+    import torch  # here, so that a packaged model is found and used without it
+
     return {
         "segconf": __version__,
         "python": platform.python_version(),

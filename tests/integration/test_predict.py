@@ -16,9 +16,10 @@ from typer.testing import CliRunner
 
 from segconf.errors import CheckpointError, DataError
 from segconf.images.io import read_confidence
-from segconf.inference.model import load_model, native_logits
+from segconf.inference.model import load_model
 from segconf.inference.predict import predict
 from segconf.inference.sources import find_images
+from segconf.inference.torch_model import native_logits
 from segconf.runs.run_folder import newest_run
 from segconf_cli.main import app
 from tests.tiny_models import disc, write_checkpoint, write_picture

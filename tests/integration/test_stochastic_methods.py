@@ -15,7 +15,8 @@ from segconf.config.loading import load_config
 from segconf.data.training_set import Batch
 from segconf.errors import TrainingError
 from segconf.evaluation.evaluate import EvaluationOptions, evaluate
-from segconf.inference.model import Model, load_model
+from segconf.inference.model import load_model
+from segconf.inference.torch_model import TorchModel
 from segconf.processes import ProcessGroup
 from segconf.training.history_maps import history_maps
 from segconf.training.train import train
@@ -56,13 +57,13 @@ def test_calibrating_runs_every_image_through_the_passes_once(
     folder, seen = tmp_path / "run", []
     run(folder_dataset, folder, "mcdropout")
     before = evaluate(folder, EvaluationOptions("val", device="cpu")).report.metrics["all"]
-    whole = Model.grid_logits
+    whole = TorchModel.grid_logits
 
     def counted(model, images):
         seen.append(len(images))
         return whole(model, images)
 
-    monkeypatch.setattr(Model, "grid_logits", counted)
+    monkeypatch.setattr(TorchModel, "grid_logits", counted)
     found = calibrate(folder, device="cpu")
     assert sum(seen) == found.calibration.temperature.images == 4
     assert found.fit.passes > 1

@@ -13,10 +13,11 @@ import segconf
 from segconf.checkpoints.weights import load_checkpoint, save_checkpoint
 from segconf.errors import CheckpointError, ConfigError
 from segconf.images.types import Image
-from segconf.inference.model import load_model, native_logits
+from segconf.inference.model import load_model
 from segconf.inference.pipeline import PredictOptions
 from segconf.inference.predict import predict
 from segconf.inference.predictors import SinglePass
+from segconf.inference.torch_model import native_logits
 from segconf.results.rows import NOT_FINITE
 from tests.tiny_models import brightness_model, disc, write_checkpoint, write_picture
 
