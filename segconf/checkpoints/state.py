@@ -189,7 +189,7 @@ def _restore_from(
             f"{group.world}. Every image belongs to one process: continue with the same number."
         )
     if state.history is not None:
-        state.history = PredictionHistory.restore(
+        state.history = type(state.history).restore(
             history_folder(folder, group),
             epoch=len(summaries),
             checksum=checksums[group.rank],

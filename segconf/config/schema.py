@@ -95,7 +95,7 @@ class DataConfig(Section):
 
 
 class AugmentationConfig(Section):
-    """Random views of the labeled images; views for history and ranking are never augmented."""
+    """Random views of the labeled images, and those that are recorded in the history."""
 
     scale: tuple[Weight, Weight] = (0.7, 1.5)
     """Smallest and largest zoom before the random crop."""
@@ -106,6 +106,9 @@ class AugmentationConfig(Section):
     color_jitter: Fraction = 0.0
     """Largest relative change of brightness, contrast and saturation; hue changes by a tenth of
     it. 0 is off, as in the paper."""
+    history_views: Literal["unaugmented", "flipped"] = "unaugmented"
+    """Views that are recorded in the history: as they are, or with random flips, which are undone
+    before recording, and with the colour jitter of the augmented views."""
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
@@ -135,6 +138,8 @@ class LossConfig(Section):
 
     correctness_weight: Weight = 0.5
     consistency_weight: Weight = 0.15
+    distillation_weight: Weight = 1.0
+    """Of the cross-entropy to the mean of earlier predictions, with `distillation`."""
     pairs: Literal["all"] | Count = 262_144
     """A random cycle through all pixels, or a number of random pairs: noisier, but far cheaper."""
     normalization: Literal["separate", "joint"] = "separate"
@@ -165,7 +170,9 @@ class TrainingConfig(Section):
     history_start: NaturalNumber = 0
     """Epochs before predictions are recorded."""
     ranking_warmup: NaturalNumber = 0
-    """Epochs before the ranking terms count."""
+    """Epochs before the ranking terms, and that of `distillation`, count."""
+    ranking_ramp: NaturalNumber = 0
+    """Epochs after the warm-up over which these terms grow to their weights."""
     ood_detector: Flag = True
     """Fit the out-of-distribution detector at the end of the run."""
     ema_decay: Fraction = 0.0

@@ -16,9 +16,18 @@ from segconf.conventions import IGNORE
 from segconf.data.cache import PixelCache, Pixels
 from segconf.data.cases import BrokenDataError, raise_problems
 from segconf.data.splits import Split
-from segconf.data.transforms import augment, normalize, training_transform
+from segconf.data.transforms import (
+    augment,
+    colour_transform,
+    flipped,
+    normalize,
+    recoloured,
+    training_transform,
+)
 
 Rows = np.ndarray[tuple[int], np.dtype[np.int64]]
+VIEW = 1_000_000
+"""Keeps the random numbers of the views for the history apart from those of augmented views."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +37,7 @@ class Batch:
     cases: Tensor  # (B,) numbers of the cases: slots of the history, or rows of the arrays
     images: Tensor  # (B, C, H, W) float32, normalised
     masks: Tensor | None  # (B, H, W) uint8; None for unlabeled cases
+    flips: Tensor | None = None  # (B, 2) bool: images flipped upside down, left to right; or none
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +152,8 @@ class TrainingDataset(Dataset[TrainingStep]):
         self._rows = pixels.rows
         height, width = pixels.images.shape[1:3]
         self._transform: Any = training_transform((height, width), augmentation)
+        self._flips = augmentation.history_views == "flipped"
+        self._colours: Any = colour_transform(augmentation)
         self.start_epoch(0)
 
     def start_epoch(self, epoch: int) -> None:
@@ -173,13 +185,26 @@ class TrainingDataset(Dataset[TrainingStep]):
         return TrainingStep(
             augmented_images=self._normalized(np.stack([image for image, _ in views])),
             augmented_masks=torch.from_numpy(np.stack([mask for _, mask in views])).long(),
-            labeled=Batch(self._slots(rows), self._normalized(images), torch.from_numpy(masks)),
-            unlabeled=self._unlabeled_batch(unlabeled) if len(unlabeled) else None,
+            labeled=self._views(rows, images, torch.from_numpy(masks), step),
+            unlabeled=self._unlabeled_batch(unlabeled, step) if len(unlabeled) else None,
         )
 
-    def _unlabeled_batch(self, chosen: Rows) -> Batch:
+    def _unlabeled_batch(self, chosen: Rows, step: int) -> Batch:
         rows = self._pixels.unlabeled_rows[chosen]
-        return Batch(self._slots(rows), self._normalized(self._pixels.images[rows]), None)
+        return self._views(rows, self._pixels.images[rows], None, step)
+
+    def _views(self, rows: Rows, images: Pixels, masks: Tensor | None, step: int) -> Batch:
+        """Views for the history: unaugmented, or flipped with other colours; masks stay."""
+        slots = self._slots(rows)
+        if not self._flips:
+            return Batch(slots, self._normalized(images), masks)
+        seeds = [self._view_seed(step, VIEW + int(row)) for row in rows]
+        flips = np.array([[seed & 1, seed >> 1 & 1] for seed in seeds], dtype=bool)  # (B, 2)
+        views = [
+            recoloured(self._colours, flipped(image, *flip), seed=seed)
+            for image, flip, seed in zip(images, flips, seeds, strict=True)
+        ]
+        return Batch(slots, self._normalized(np.stack(views)), masks, torch.from_numpy(flips))
 
     def _slots(self, rows: Rows) -> Tensor:
         return torch.from_numpy(np.searchsorted(self._rows, rows))

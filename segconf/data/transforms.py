@@ -24,13 +24,8 @@ def training_transform(size: tuple[int, int], augmentation: AugmentationConfig) 
     """Random zoom, rotation, padded crop, flips and colour, for images of the network's size."""
     height, width = size
     low, high = augmentation.scale
-    degrees, jitter = augmentation.rotation, augmentation.color_jitter
+    degrees = augmentation.rotation
     rotation = [albumentations.Rotate(degrees, fill=0, fill_mask=IGNORE, p=1)]
-    colours = [
-        albumentations.ColorJitter(
-            brightness=jitter, contrast=jitter, saturation=jitter, hue=jitter / 10, p=1
-        )
-    ]
     return albumentations.Compose(
         [
             albumentations.RandomScale((low - 1, high - 1), p=1),
@@ -39,9 +34,38 @@ def training_transform(size: tuple[int, int], augmentation: AugmentationConfig) 
             albumentations.RandomCrop(height, width),
             albumentations.HorizontalFlip(p=augmentation.horizontal_flip),
             albumentations.VerticalFlip(p=augmentation.vertical_flip),
-            *(colours if jitter else []),
+            *_colours(augmentation.color_jitter),
         ]
     )
+
+
+def _colours(jitter: float) -> list[Any]:
+    """Random changes of colour; none where it is off."""
+    if not jitter:
+        return []
+    return [
+        albumentations.ColorJitter(
+            brightness=jitter, contrast=jitter, saturation=jitter, hue=jitter / 10, p=1
+        )
+    ]
+
+
+def colour_transform(augmentation: AugmentationConfig) -> Any:
+    """The colours of augmented views, in place."""
+    return albumentations.Compose(_colours(augmentation.color_jitter))
+
+
+def recoloured(transform: Any, image: Pixels, *, seed: int) -> Pixels:
+    """The image (H, W, C) in the colours that belong to a seed."""
+    transform.set_random_seed(seed)
+    view: Pixels = transform(image=np.ascontiguousarray(image))["image"]
+    return view.reshape(image.shape)
+
+
+def flipped(image: Pixels, upside_down: bool, left_to_right: bool) -> Pixels:  # noqa: FBT001 - a pair
+    """The image (H, W, C) mirrored along its height, its width, or both."""
+    image = image[::-1] if upside_down else image
+    return image[:, ::-1] if left_to_right else image
 
 
 def augment(transform: Any, image: Pixels, mask: Pixels, *, seed: int) -> tuple[Pixels, Pixels]:

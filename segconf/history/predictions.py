@@ -138,8 +138,7 @@ class PredictionHistory:
     def consistency(self, cases: Tensor) -> Tensor:
         """Share of successive records whose predictions agree (Eq. 1 of the paper).
 
-        Before the second record of an image nothing has disagreed yet: the answer is 1 everywhere,
-        and equal targets cost nothing in the ranking loss.
+        Before the second record of an image it is 1: equal targets cost nothing in the ranking.
 
         Args:
             cases: (B,) case numbers.
@@ -171,14 +170,7 @@ class PredictionHistory:
         return _fraction(counts, self._records[indices], empty=1.0, device=cases.device)
 
     def frequencies(self, cases: Tensor) -> Tensor:
-        """Share of records in which each class was predicted; 0 before the first record.
-
-        Args:
-            cases: (B,) case numbers.
-
-        Returns:
-            (B, K, H, W) float32 in [0, 1], on the device of ``cases``.
-        """
+        """Share (B, K, H, W) of records with each class, for cases (B,); 0 before the first."""
         if not self.count_classes:
             raise ValueError("this history does not count classes: set count_classes")
         indices = self._indices(cases)
@@ -189,13 +181,16 @@ class PredictionHistory:
         """Write the state after an epoch into a folder; call it before saving the checkpoint.
 
         Each array becomes ``<name>-<epoch>.npy``, which numpy can map. The two commits before are
-        kept, so that the checkpoint before a corrupt one has its history. A crash during the
-        commit leaves those as they were.
+        kept for the checkpoint before a corrupt one; a crash leaves them as they were.
 
         Returns:
             A checksum to store in the checkpoint and to hand to ``restore``.
         """
-        facts = {
+        return write_generation(folder, epoch, self._arrays, self._facts())
+
+    def _facts(self) -> dict[str, Any]:
+        """What a generation has to say beside its arrays."""
+        return {
             "images": self.images,
             "size": self.size,
             "labeled": self.labeled,
@@ -204,7 +199,6 @@ class PredictionHistory:
             "records": self._records.tolist(),
             "last_epoch": self._last_epoch.tolist(),
         }
-        return write_generation(folder, epoch, self._arrays, facts)
 
     @classmethod
     def restore(
@@ -235,19 +229,21 @@ class PredictionHistory:
         most = max(facts["records"], default=0)
         if planned < most:
             raise ValueError(f"{folder}: an image has {most} records, but {planned} are planned")
-        history = cls(
-            facts["images"],
-            tuple(facts["size"]),
-            labeled=facts["labeled"],
-            epochs=planned,
-            count_classes=facts["count_classes"],
-            scratch=scratch,
-        )
+        history = cls._empty(facts, planned, scratch)
         for name, array in arrays.items():
             history._arrays[name][...] = array
         history._records[:] = facts["records"]
         history._last_epoch[:] = facts["last_epoch"]
         return history
+
+    @classmethod
+    def _empty(cls, facts: dict[str, Any], epochs: int, scratch: Path | None) -> Self:
+        """An empty history like the one that had these facts."""
+        images, size, labeled = facts["images"], tuple(facts["size"]), facts["labeled"]
+        counted = facts["count_classes"]
+        return cls(
+            images, size, labeled=labeled, epochs=epochs, count_classes=counted, scratch=scratch
+        )
 
     def _indices(self, cases: Tensor) -> NDArray[np.int64]:
         indices: NDArray[np.int64] = cases.detach().cpu().numpy().astype(np.int64)  # (B,)

@@ -1,6 +1,7 @@
 """Consistency ranking loss (Li, Hu and Chen, ICLR 2023) on labeled and unlabeled pixels."""
 
 from collections.abc import Mapping
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -17,7 +18,7 @@ class ConsistencyRanking(CorrectnessRanking):
 
     name = "consistency"
     uses_unlabeled = True
-    terms = ("segmentation", "correctness", "consistency")
+    terms: ClassVar[tuple[str, ...]] = ("segmentation", "correctness", "consistency")
 
     def weights(self, loss: LossConfig) -> Mapping[str, float]:
         """Both ranking terms beside the cross-entropy."""

@@ -22,6 +22,21 @@ from segconf.registry import METHODS, Registry
 
 
 @dataclass(frozen=True, slots=True)
+class Past:
+    """Views of a step beside what was said about them in earlier epochs.
+
+    Attributes:
+        outputs: (B, K', H, W) of the network, with gradient.
+        mean: (B, K, H, W) running mean of their probabilities in earlier epochs.
+        known: (B,) whether there was an earlier epoch.
+    """
+
+    outputs: Tensor
+    mean: Tensor
+    known: Tensor
+
+
+@dataclass(frozen=True, slots=True)
 class StepOutputs:
     """What the network says about the images of a step, and what is known about them.
 
@@ -33,6 +48,8 @@ class StepOutputs:
         labeled_confidence: (L, H, W) confidence of the unaugmented labeled views of all processes;
             None where the step did not compute them.
         unlabeled_confidence: (U, H, W) the same for the unlabeled views.
+        past: what views of this process learn from; None for methods without it, and before the
+            warm-up has passed.
     """
 
     outputs: Tensor
@@ -41,6 +58,7 @@ class StepOutputs:
     unlabeled: Batch | None
     labeled_confidence: Tensor | None
     unlabeled_confidence: Tensor | None
+    past: Past | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +91,8 @@ class Method(ABC):
     """Value of `training.method`."""
     uses_history: ClassVar[bool] = False
     """Whether predictions of unaugmented views are recorded, and confidence is ranked by them."""
+    uses_past: ClassVar[bool] = False
+    """Whether the history keeps a running mean of probabilities, from which the network learns."""
     uses_unlabeled: ClassVar[bool] = False
     """Whether unlabeled images take part in the training."""
     default_snapshots: ClassVar[int] = 0

@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader
 from segconf.checkpoints.state import TrainingState, save_state
 from segconf.checkpoints.weight_files import snapshot_file, write_snapshot
 from segconf.checkpoints.weights import save_checkpoint
-from segconf.config.schema import ExperimentConfig
+from segconf.config.schema import ExperimentConfig, TrainingConfig
 from segconf.data.training_set import (
     Batch,
     CaseDataset,
@@ -131,7 +131,7 @@ class Trainer:
         loader = build_loader(self.dataset, workers=self.workers)
         loss = self.config.loss
         context = LossContext(loss, state.history, self.group, state.generator, self.device)
-        weights = self.method.weights(loss)
+        weights = ramped_weights(self.method.weights(loss), self.config.training, epoch)
         found: list[dict[str, Tensor]] = []
         for number, step in enumerate(loader):
             self._set_learning_rate(state, epoch + number / len(self.dataset))
@@ -242,6 +242,22 @@ class Trainer:
             if new:
                 writer.writerow(["epoch", "training_seconds", "validation_seconds"])
             writer.writerow([epoch, f"{training:.3f}", f"{validation:.3f}"])
+
+
+def ramped_weights(
+    weights: Mapping[str, float], training: TrainingConfig, epoch: int
+) -> dict[str, float]:
+    """Weights of the loss terms in an epoch; all but the supervised one grow along the ramp.
+
+    After a warm-up of w epochs and on a ramp of r, epoch e has ``min(1, (e - w + 1) / (r + 1))`` of
+    each weight.
+    """
+    passed = epoch - training.ranking_warmup + 1
+    factor = min(1.0, max(0.0, passed / (training.ranking_ramp + 1)))
+    return {
+        name: weight if name == "segmentation" else factor * weight
+        for name, weight in weights.items()
+    }
 
 
 def scheduled_rate(rate: float, schedule: str, progress: float) -> float:

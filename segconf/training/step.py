@@ -9,9 +9,10 @@ from torch import Tensor, nn
 
 from segconf.confidence import predict_with_confidence
 from segconf.config.schema import ExperimentConfig
-from segconf.data.training_set import TrainingStep
+from segconf.data.training_set import Batch, TrainingStep
 from segconf.history.predictions import PredictionHistory
-from segconf.methods.method import LossContext, Method, StepOutputs
+from segconf.history.probabilities import ProbabilityHistory
+from segconf.methods.method import LossContext, Method, Past, StepOutputs
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,10 +99,14 @@ def step_terms(
     with _autocast(options.precision, device):
         outputs, second = views(step.augmented_images.to(device), unaugmented, options)
     labeled = unlabeled = None
+    past: Past | None = None
     if second is not None and context.history is not None:
-        prediction, confidence = predict_with_confidence(second.float())  # (B, H, W) each
+        second = _unflipped(second.float(), step)  # (B, K', H, W)
+        prediction, confidence = predict_with_confidence(second)  # (B, H, W) each
+        if isinstance(context.history, ProbabilityHistory) and options.rank:
+            past = _past(context.history, step, second)  # before this epoch is recorded
         if options.record:
-            _record(context.history, step, prediction, options.epoch)
+            _record(context.history, step, prediction, second, options.epoch)
         if options.rank:
             count = len(step.labeled.cases)
             labeled = context.group.gather(confidence[:count])  # (L, H, W) of all processes
@@ -114,9 +119,29 @@ def step_terms(
             unlabeled=step.unlabeled,
             labeled_confidence=labeled,
             unlabeled_confidence=unlabeled,
+            past=past,
         ),
         context,
     )
+
+
+def _past(history: ProbabilityHistory, step: TrainingStep, outputs: Tensor) -> Past:
+    """What the unlabeled images, or the labeled ones where there are no others, learn from."""
+    chosen = step.labeled if step.unlabeled is None else step.unlabeled
+    own = outputs[: len(chosen.cases)] if step.unlabeled is None else outputs[-len(chosen.cases) :]
+    mean = history.mean(chosen.cases).to(outputs.device)
+    return Past(own, mean, history.has_record(chosen.cases).to(outputs.device))
+
+
+def _unflipped(outputs: Tensor, step: TrainingStep) -> Tensor:
+    """Outputs (B, K', H, W) of the views with their flips undone: every pixel at its place."""
+    batches = [step.labeled, *([] if step.unlabeled is None else [step.unlabeled])]
+    flips = [batch.flips for batch in batches if batch.flips is not None]
+    if not flips:
+        return outputs
+    for axis, chosen in zip((2, 3), torch.cat(flips).to(outputs.device).T, strict=True):
+        outputs = torch.where(chosen[:, None, None, None], outputs.flip(axis), outputs)
+    return outputs
 
 
 def _autocast(precision: str, device: torch.device) -> torch.autocast:
@@ -132,8 +157,21 @@ def _unaugmented_images(step: TrainingStep) -> Tensor:
     return torch.cat([step.labeled.images, step.unlabeled.images])  # (B, C, H, W)
 
 
-def _record(history: PredictionHistory, step: TrainingStep, prediction: Tensor, epoch: int) -> None:
-    labeled = len(step.labeled.cases)
-    history.record(step.labeled.cases, prediction[:labeled], epoch=epoch, masks=step.labeled.masks)
-    if step.unlabeled is not None:
-        history.record(step.unlabeled.cases, prediction[labeled:], epoch=epoch)
+def _record(
+    history: PredictionHistory, step: TrainingStep, prediction: Tensor, outputs: Tensor, epoch: int
+) -> None:
+    end = len(step.labeled.cases)
+    for batch, part in ((step.labeled, slice(0, end)), (step.unlabeled, slice(end, None))):
+        if batch is not None:
+            record(history, batch, prediction[part], outputs[part], epoch=epoch)
+
+
+def record(
+    history: PredictionHistory, batch: Batch, prediction: Tensor, outputs: Tensor, *, epoch: int
+) -> None:
+    """Take down what the network says about a batch, as far as the history keeps it."""
+    if not isinstance(history, ProbabilityHistory):
+        history.record(batch.cases, prediction, epoch=epoch, masks=batch.masks)
+        return
+    said = outputs.detach()[:, : history.classes].softmax(dim=1)  # (B, K, H, W)
+    history.record(batch.cases, prediction, epoch=epoch, masks=batch.masks, probabilities=said)

@@ -27,6 +27,7 @@ from segconf.data.training_set import TrainingPixels, prepare_training
 from segconf.devices import resolve_device
 from segconf.errors import DataError, TrainingError
 from segconf.history.predictions import PredictionHistory
+from segconf.history.probabilities import ProbabilityHistory
 from segconf.methods.method import method_of
 from segconf.processes import ProcessGroup, joined
 from segconf.runs.epochs import EpochSummary, open_events, write_epochs
@@ -255,13 +256,15 @@ def _initial_state(
 def _empty_history(
     config: ExperimentConfig, pixels: TrainingPixels, folder: Path
 ) -> PredictionHistory:
-    return PredictionHistory(
-        len(pixels.rows),
-        config.data.size,
-        labeled=np.searchsorted(pixels.rows, pixels.labeled_rows).tolist(),
-        epochs=config.training.epochs,
-        scratch=folder if config.training.history_storage == "disk" else None,
-    )
+    images, size, epochs = len(pixels.rows), config.data.size, config.training.epochs
+    labeled = np.searchsorted(pixels.rows, pixels.labeled_rows).tolist()
+    scratch = folder if config.training.history_storage == "disk" else None
+    if method_of(config).uses_past:
+        classes = config.model.classes
+        return ProbabilityHistory(
+            images, size, labeled=labeled, epochs=epochs, classes=classes, scratch=scratch
+        )
+    return PredictionHistory(images, size, labeled=labeled, epochs=epochs, scratch=scratch)
 
 
 def build_optimizer(model: nn.Module, learning_rate: float) -> torch.optim.Optimizer:

@@ -11,7 +11,7 @@ from segconf.history.predictions import PredictionHistory
 from segconf.metrics.streaming import ConfidenceMetrics
 from segconf.processes import ProcessGroup
 from segconf.runs.epochs import Scores
-from segconf.training.step import in_mode
+from segconf.training.step import in_mode, record
 
 
 def validate(
@@ -57,5 +57,6 @@ def sweep(
     """Record what the same weights predict for every training image (Eq. 1 to the letter)."""
     with in_mode(model, training=False), torch.no_grad():
         for batch in batches:
-            prediction, _ = predict_with_confidence(model(batch.images.to(device)))
-            history.record(batch.cases, prediction, epoch=epoch, masks=batch.masks)
+            outputs = model(batch.images.to(device))  # (B, K', H, W)
+            prediction, _ = predict_with_confidence(outputs)
+            record(history, batch, prediction, outputs, epoch=epoch)

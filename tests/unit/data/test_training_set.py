@@ -286,3 +286,19 @@ def test_training_batches_hide_the_masks_of_unlabeled_images(prepared):
     masks = torch.cat([batch.masks for batch in batches]).numpy()
     np.testing.assert_array_equal(masks[pixels.labeled_rows], pixels.labeled_masks)
     assert (masks[pixels.unlabeled_rows] == IGNORE).all()
+
+
+def test_views_for_the_history_can_be_flipped_and_say_how(prepared):
+    pixels, _ = prepared
+    plain = dataset_of(pixels)
+    flipped = dataset_of(pixels, augmentation=PLAIN.model_copy(update={"history_views": "flipped"}))
+    seen = set()
+    for step, turned in zip(iter_steps(plain), iter_steps(flipped), strict=True):
+        for one, other in ((step.labeled, turned.labeled), (step.unlabeled, turned.unlabeled)):
+            assert one.flips is None
+            torch.testing.assert_close(one.cases, other.cases)
+            for image, view, flip in zip(one.images, other.images, other.flips, strict=True):
+                axes = [axis + 1 for axis in (0, 1) if flip[axis]]
+                torch.testing.assert_close(image.flip(axes) if axes else image, view)
+                seen.add(tuple(flip.tolist()))
+    assert len(seen) == 4

@@ -10,11 +10,12 @@ from torch import nn
 
 from segconf.data.training_set import Batch, TrainingStep
 from segconf.history.predictions import PredictionHistory
+from segconf.history.probabilities import ProbabilityHistory
 from segconf.losses.ranking import random_partners
 from segconf.losses.ranking_terms import total_loss
 from segconf.methods.method import LossContext, method_of
 from segconf.processes import ProcessGroup
-from segconf.training.epoch import scheduled_rate
+from segconf.training.epoch import ramped_weights, scheduled_rate
 from segconf.training.step import StepOptions, TwoViews, in_mode, step_terms
 from tests.references.aleatoric import sampled_cross_entropy
 from tests.references.history import SlowHistory
@@ -303,3 +304,85 @@ def test_the_cosine_schedule_falls_to_nothing():
         rate = scheduled_rate(3e-4, "cosine", progress)
         assert rate == pytest.approx(3e-4 * factor, abs=1e-12)
         assert scheduled_rate(3e-4, "constant", progress) == 3e-4
+
+
+def distilling_step():
+    """A step, its histories, and the options under which `distillation` ranks and distils."""
+    step = make_step()
+    history = ProbabilityHistory(5, SIZE, labeled=sorted(LABELED), epochs=20, classes=2)
+    generator = torch.Generator().manual_seed(3)
+    means = torch.rand(5, 2, *SIZE, generator=generator).softmax(dim=1)
+    masks = torch.zeros(5, *SIZE, dtype=torch.uint8)
+    history.record(
+        torch.tensor([0, 1, 3, 4]),  # case 2 has no past
+        means[[0, 1, 3, 4]].argmax(dim=1),
+        epoch=0,
+        masks=masks[:4],
+        probabilities=means[[0, 1, 3, 4]],
+    )
+    return step, history, (means * 255).round() / 255
+
+
+def test_distillation_is_the_cross_entropy_to_the_past_of_the_unlabeled_pixels():
+    config = settings(training__method="distillation")
+    step, history, means = distilling_step()
+    network = RedOverGreen()
+    terms = step_terms(
+        TwoViews(network), step, method_of(config), OPTIONS, context(history, config)
+    )
+    costs = []
+    for number, case in enumerate(UNLABELED):
+        if case == 2:
+            continue
+        red, green = step.unlabeled.images[number][:2]
+        for gap, target in zip(
+            (1.5 * (red - green)).flatten().tolist(), means[case, 1].flatten().tolist(), strict=True
+        ):
+            said = 1 / (1 + math.exp(-2 * gap))
+            costs.append(-target * math.log(said) - (1 - target) * math.log(1 - said))
+    assert len(costs) == 2 * PIXELS
+    assert terms["distillation"].item() == pytest.approx(sum(costs) / len(costs), rel=1e-5)
+    # What the step says now is recorded, but it was not its own target.
+    assert history.has_record(torch.tensor(UNLABELED)).all()
+
+
+def test_flips_are_undone_before_anything_is_recorded_or_ranked():
+    config = settings(training__method="distillation")
+    step, plain, _ = distilling_step()
+    _, flipped, _ = distilling_step()
+    flips = {"labeled": [[True, False], [False, True]], "unlabeled": [[True, True]] * 3}
+    turned = replace(
+        step,
+        **{
+            name: replace(
+                getattr(step, name),
+                images=torch.stack(
+                    [
+                        image.flip([axis + 1 for axis in (0, 1) if flip[axis]])
+                        for image, flip in zip(getattr(step, name).images, chosen, strict=True)
+                    ]
+                ),
+                flips=torch.tensor(chosen),
+            )
+            for name, chosen in flips.items()
+        },
+    )
+    found = [
+        step_terms(
+            TwoViews(RedOverGreen()), one, method_of(config), OPTIONS, context(history, config)
+        )
+        for one, history in ((step, plain), (turned, flipped))
+    ]
+    for name, term in found[0].items():
+        torch.testing.assert_close(term, found[1][name])
+    cases = torch.arange(5)
+    torch.testing.assert_close(plain.mean(cases), flipped.mean(cases))
+    torch.testing.assert_close(plain.consistency(cases), flipped.consistency(cases))
+
+
+def test_terms_grow_along_the_ramp():
+    training = settings(training__ranking_warmup=2, training__ranking_ramp=3).training
+    weights = {"segmentation": 1.0, "distillation": 2.0}
+    grown = [ramped_weights(weights, training, epoch)["distillation"] for epoch in range(7)]
+    assert grown == pytest.approx([0, 0, 0.5, 1, 1.5, 2, 2])
+    assert ramped_weights(weights, training, 0)["segmentation"] == 1

@@ -1,0 +1,52 @@
+"""Distillation from the past: unlabeled pixels learn from the mean of their earlier predictions.
+
+A running mean of earlier predictions as the target of a network is known as temporal ensembling
+(Laine and Aila, 2017). A US patent (11068781) names it: commercial users may want to look into it.
+Here it costs one byte a pixel beside the history that the ranking needs, and no further pass.
+"""
+
+from collections.abc import Mapping
+
+from torch import Tensor
+from torch.nn.functional import log_softmax
+
+from segconf.config.schema import LossConfig
+from segconf.methods.consistency import ConsistencyRanking
+from segconf.methods.method import LossContext, StepOutputs, register
+
+
+@register
+class Distillation(ConsistencyRanking):
+    """Consistency, and unlabeled pixels learn from the mean of their earlier predictions."""
+
+    name = "distillation"
+    uses_past = True
+    terms = ("segmentation", "correctness", "consistency", "distillation")
+
+    def weights(self, loss: LossConfig) -> Mapping[str, float]:
+        """The ranking terms and the distillation beside the cross-entropy."""
+        return {**super().weights(loss), "distillation": loss.distillation_weight}
+
+    def loss(self, step: StepOutputs, context: LossContext) -> dict[str, Tensor]:
+        """The terms of `consistency`, and the cross-entropy to the past."""
+        terms = super().loss(step, context)
+        past = step.past
+        if past is None:
+            return terms | {"distillation": terms["segmentation"].new_zeros(())}
+        total = soft_cross_entropy_sum(past.outputs[past.known], past.mean[past.known])
+        pixels = past.known.sum() * past.mean[0, 0].numel()
+        local = total / context.group.total(pixels).clamp(min=1)
+        # The value is that of the whole batch; the gradient stays that of the own pixels.
+        own = local.detach()
+        return terms | {"distillation": local + (context.group.total(own) - own)}
+
+
+def soft_cross_entropy_sum(logits: Tensor, targets: Tensor) -> Tensor:
+    """Sum over all pixels of ``-sum_k t_k log p_k``.
+
+    Args:
+        logits: (B, K', H, W); the first K are those of the classes.
+        targets: (B, K, H, W) probabilities, without gradient.
+    """
+    log_probabilities = log_softmax(logits[:, : targets.shape[1]], dim=1)
+    return -(targets * log_probabilities).sum()
