@@ -25,7 +25,7 @@ from segconf.files import replacing
 from segconf.images.io import read_header
 from segconf.images.masks import read_mask
 
-FORMAT = 1
+FORMAT = 2
 """Part of every fingerprint: raise it when the same files would give other pixels."""
 
 
@@ -90,7 +90,7 @@ class PixelCache:
                 classes=grid.classes,
                 size=grid.size,
                 ignore_255=grid.ignore_255,
-                expected_size=read_header(case.image_path).size,
+                image=read_header(case.image_path),
             )
 
         settings = ["masks", grid.size, grid.classes, grid.ignore_255]

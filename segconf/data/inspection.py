@@ -9,7 +9,8 @@ from segconf.data.cases import Case, CaseSet
 from segconf.devices import usable_processors
 from segconf.errors import DataError
 from segconf.images.io import read_header, read_image
-from segconf.images.masks import read_mask
+from segconf.images.masks import check_mask_grid, read_mask
+from segconf.images.types import Header
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,29 +94,23 @@ def _inspect_all(
 
 def _inspect(case: Case, *, verify: bool, classes: int) -> _Finding:
     problems: list[str] = []
-    size: tuple[int, int] | None = None
+    header: Header | None = None
     try:
-        size = read_header(case.image_path).size
+        header = read_header(case.image_path)
         if verify:
             read_image(case.image_path)
     except DataError as error:
         problems.append(str(error))
     if case.mask_path is not None:
         try:
-            _inspect_mask(case, case.mask_path, size, classes if verify else None)
+            _inspect_mask(case.mask_path, header, classes if verify else None)
         except DataError as error:
             problems.append(str(error))
-    return _Finding(size, tuple(problems))
+    return _Finding(None if header is None else header.size, tuple(problems))
 
 
-def _inspect_mask(
-    case: Case, mask_path: Path, size: tuple[int, int] | None, classes: int | None
-) -> None:
+def _inspect_mask(path: Path, image: Header | None, classes: int | None) -> None:
     if classes is not None:
-        read_mask(mask_path, classes=classes, expected_size=size)
-    elif size is not None and (mask_size := read_header(mask_path).size) != size:
-        raise DataError(
-            f"{mask_path}: mask is {mask_size[0]} x {mask_size[1]}, image "
-            f"{case.image_path.name} is {size[0]} x {size[1]} (height x width). "
-            "A mask must have the size of its image."
-        )
+        read_mask(path, classes=classes, image=image)
+    elif image is not None:
+        check_mask_grid(path, read_header(path), image)

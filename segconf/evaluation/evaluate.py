@@ -15,6 +15,7 @@ from segconf.data.cases import Case
 from segconf.devices import resolve_device
 from segconf.evaluation.evaluator import CHALLENGE_LIMIT, Evaluator, Tolerances
 from segconf.evaluation.report import EvaluationReport, build_report, write_report
+from segconf.images.io import read_header
 from segconf.images.masks import read_mask
 from segconf.inference.torch_model import TorchModel, native_logits
 from segconf.metrics.streaming import ConfidenceMetrics
@@ -151,14 +152,13 @@ class _Source:
             if case.mask_path is None:
                 raise ValueError(f"case {case.id} has no mask")
             image = self.model.read(case.image_path)
-            height, width = image.spatial_shape[-2:]
             logits = native_logits(self.model, image)  # (K, H, W) or (D, K, H, W)
             mask = read_mask(
                 case.mask_path,
                 classes=config.model.classes,
                 ignore_255=config.data.ignore_255,
                 slice_index=case.slice_index,
-                expected_size=(height, width),
+                image=read_header(case.image_path),
             )
             yield logits if case.slice_index is None else logits[case.slice_index], mask
 

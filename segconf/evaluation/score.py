@@ -16,8 +16,14 @@ from segconf.errors import DataError
 from segconf.evaluation.evaluator import Evaluator, Tolerances
 from segconf.evaluation.report import EvaluationReport, build_report, write_report
 from segconf.images.image_format import case_name, format_of, image_suffix
-from segconf.images.io import confidence_bits, read_confidence, read_probabilities
-from segconf.images.masks import read_mask
+from segconf.images.io import (
+    confidence_bits,
+    read_confidence,
+    read_header,
+    read_probabilities,
+)
+from segconf.images.masks import check_place, read_mask
+from segconf.images.types import Header
 from segconf.metrics.selective import aurc_bounds
 from segconf.metrics.streaming import ConfidenceMetrics
 
@@ -31,6 +37,9 @@ FULL_DEPTH = 16
 
 
 OWN_FOLDERS = ("masks", "confidence")
+
+
+VOLUME_AXES = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,12 +261,29 @@ def _add_case(
     if path is None:
         raise DataError(f"{case.path}: no mask called {case.name} in {masks}.")
     truth = read_mask(path, classes=evaluator.classes)
-    if truth.shape != tuple(case.probabilities.shape[1:]):
+    probabilities = _oriented(case, read_header(path))
+    if truth.shape != tuple(probabilities.shape[1:]):
         raise DataError(
-            f"{case.path}: {tuple(case.probabilities.shape[1:])}, its mask {path.name} "
+            f"{case.path}: {tuple(probabilities.shape[1:])}, its mask {path.name} "
             f"{truth.shape}. Predictions must have the size of their masks."
         )
     try:
-        evaluator.add(case.name, case.probabilities, truth)
+        evaluator.add(case.name, probabilities, truth)
     except ValueError as error:
         raise DataError(f"{case.path}: {error}") from error
+
+
+def _oriented(case: PredictedCase, mask: Header) -> Tensor:
+    """Probabilities (K, H, W) or (K, D, H, W) in the orientation in which the mask is read.
+
+    An array has the axes of the file of its mask, the last one first, as nnU-Net saves it.
+    """
+    if image_suffix(case.path):
+        check_place(case.path, read_header(case.path), mask)
+        return case.probabilities
+    if mask.orientation is None:
+        return case.probabilities
+    values = case.probabilities.numpy()
+    slices = values if values.ndim == VOLUME_AXES else values[:, None]  # (K, k, j, i)
+    pixels = np.moveaxis(mask.orientation.pixels(slices.T), -1, 0)  # (K, D, H, W)
+    return torch.from_numpy(np.ascontiguousarray(pixels[:, 0] if pixels.shape[1] == 1 else pixels))

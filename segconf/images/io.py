@@ -46,8 +46,8 @@ def read_image(
     1024 x 768 to 4288 x 2848, resized to 256 x 192, that is 3 to 5 times as fast as decoding them
     fully, and 0.44 grey levels away on average (0.76 in the worst image; `benchmarks/data.py`).
 
-    NIfTI: columns, rows and slices are the first, second and third voxel axis, a fourth holds
-    channels. Intensities are mapped from `window` to 0..255; by default from the 0.5 and 99.5
+    NIfTI: volumes are brought to one orientation (`segconf.images.orientation`); a fourth axis
+    holds channels. Intensities are mapped from `window` to 0..255; by default from the 0.5 and 99.5
     percentiles of the whole volume, for each channel. nan becomes black, a constant volume zeros.
 
     Args:

@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 from segconf.conventions import FULL_SCALE, IGNORE
 from segconf.errors import DataError
 from segconf.images.image_format import format_of
+from segconf.images.orientation import same_grid
 from segconf.images.resizing import resize_mask
-from segconf.images.types import DEFAULT_MAX_PIXELS, ByteArray, Size, check_ceiling
+from segconf.images.types import DEFAULT_MAX_PIXELS, ByteArray, Header, Size, check_ceiling
 
 _WHITE = 255
 _DEEP_WHITE = FULL_SCALE
@@ -26,7 +27,7 @@ def read_mask(
     size: Size | None = None,
     slice_index: int | None = None,
     ignore_255: bool = False,
-    expected_size: Size | None = None,
+    image: Header | None = None,
 ) -> ByteArray:
     """Class index of every pixel; nothing is thresholded, rounded or guessed.
 
@@ -47,22 +48,24 @@ def read_mask(
         size: height and width to resize to, nearest neighbour between pixel centres.
         slice_index: slice of a volume; all slices, as (D, H, W), when not given.
         ignore_255: with K > 2, whether 255 marks pixels without a class.
-        expected_size: height and width of the image, checked before anything is resized.
+        image: header of the image; size and place of the mask are checked by it.
 
     Returns:
         (H, W) uint8, 255 = ignore.
 
     Raises:
-        DataError: the file cannot be read, has another size, or holds values that are no classes.
+        DataError: the file cannot be read, has another size or lies elsewhere than its image, or
+            holds values that are no classes.
     """
     if classes not in range(2, 256):
         raise ValueError(f"classes must be between 2 and 255, not {classes}")
     path = Path(path)
     image_format = format_of(path)
     header = image_format.read_header(path)
-    _check_size(path, header.size, expected_size)
+    if image is not None:
+        check_mask_grid(path, header, image)
     # The image of that size has passed the configured ceiling, so its mask may pass as well.
-    if expected_size is None or header.slices > 1:
+    if image is None or header.slices > 1:
         check_ceiling(path, header.size, header.slices, DEFAULT_MAX_PIXELS)
     values = image_format.read_labels(path, slice_index)
     white = _value_of_white(path, _distinct(values), classes, ignore_255=ignore_255)
@@ -71,8 +74,18 @@ def read_mask(
     return np.ascontiguousarray(values == white if white else values, np.uint8)
 
 
-def _check_size(path: Path, size: Size, expected: Size | None) -> None:
-    if expected is None or size == expected:
+def check_mask_grid(path: Path, mask: Header, image: Header) -> None:
+    """Refuse a mask that has another size than its image, or lies elsewhere.
+
+    Raises:
+        DataError: it is so.
+    """
+    _check_size(path, mask.size, image.size)
+    check_place(path, mask, image)
+
+
+def _check_size(path: Path, size: Size, expected: Size) -> None:
+    if size == expected:
         return
     hint = ""
     if size == (expected[1], expected[0]):
@@ -84,6 +97,33 @@ def _check_size(path: Path, size: Size, expected: Size | None) -> None:
         f"{path}: the mask is {size[0]} x {size[1]}, its image {expected[0]} x {expected[1]} "
         f"(height x width). A mask must have the size of its image.{hint}"
     )
+
+
+def check_place(path: Path, found: Header, image: Header) -> None:
+    """Refuse a mask or map of a volume that does not lie where its image lies.
+
+    Raises:
+        DataError: the affines put the two at different places, or only one of them says how the
+            patient lay.
+    """
+    if found.orientation is None or image.orientation is None:
+        return  # pictures lie nowhere
+    if not (found.orientation.directions or image.orientation.directions):
+        return
+    if not (found.orientation.directions and image.orientation.directions):
+        missing = "its image" if found.orientation.directions else "the file"
+        raise DataError(
+            f"{path}: {missing} does not say how the patient lay, so that left and right may be "
+            "exchanged. Write the affine of the image, with its form codes, into both files."
+        )
+    shape = (image.slices, *image.size)
+    if found.affine is None or image.affine is None or found.slices != image.slices:
+        return
+    if not same_grid(image.affine, found.affine, shape):
+        raise DataError(
+            f"{path}: lies elsewhere than its image, more than half a voxel away. Write it with "
+            "the affine of the image, or resample it to the grid of the image."
+        )
 
 
 def _distinct(values: NDArray[Any]) -> NDArray[Any]:

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from segconf.errors import DataError
+from segconf.images.orientation import Affine, Orientation
 
 Size = tuple[int, int]
 """Height and width, in this order."""
@@ -26,17 +27,21 @@ class Image:
     Attributes:
         pixels: (C, H, W) uint8, or (C, D, H, W) for a whole volume.
         path: file the pixels came from.
-        affine: (4, 4) NIfTI affine of exactly these pixels (also after taking a slice or
-            resizing), from voxel indices (column, row, slice) to millimetres; None for pictures.
-        spacing: distance between pixel centres along (H, W) or (D, H, W); None for pictures.
+        affine: (4, 4) of exactly these pixels (also after taking a slice or resizing), from
+            indices (column, row, slice) to millimetres in RAS+; None for pictures.
+        spacing: millimetres between pixel centres along (H, W) or (D, H, W); None for pictures,
+            and where the affine gives none.
+        orientation: how the file stores these pixels, so that results are written as it is; None
+            for pictures.
         header: NIfTI header of the file, so that results are written with the same codes and
             units; None for files of other formats.
     """
 
     pixels: ByteArray
     path: Path
-    affine: NDArray[np.float64] | None = None
+    affine: Affine | None = None
     spacing: tuple[float, ...] | None = None
+    orientation: Orientation | None = None
     header: Any = None
 
     @property
@@ -53,11 +58,15 @@ class Header:
         size: height and width as they will be read, after EXIF rotation.
         slices: slices of a volume; 1 for pictures.
         channels: channels of the file without alpha; a palette counts as colour.
+        affine: of the pixels as they will be read; None for pictures.
+        orientation: of the file; None for pictures.
     """
 
     size: Size
     slices: int
     channels: int
+    affine: Affine | None = None
+    orientation: Orientation | None = None
 
 
 @dataclass(frozen=True, slots=True)

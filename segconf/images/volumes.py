@@ -68,7 +68,7 @@ def affine_of(
     """(4, 4) affine of one slice, or of a resized grid, of a volume.
 
     Args:
-        affine: of the whole volume on its own grid.
+        affine: of the pixels of the whole volume, from (column, row, slice).
         grid: height and width of its slices.
         slice_index: the slice that was taken, if one was.
         size: height and width after resizing, if it was resized.
@@ -80,10 +80,12 @@ def affine_of(
     return affine
 
 
-def spacing_of(affine: NDArray[np.float64], axes: int) -> tuple[float, ...]:
-    """Distance between pixel centres along (H, W) or (D, H, W)."""
-    steps = np.linalg.norm(affine[:3, :3], axis=0)  # columns, rows, slices
-    return tuple(float(step) for step in steps[axes - 1 :: -1])
+def spacing_of(affine: NDArray[np.float64], axes: int) -> tuple[float, ...] | None:
+    """Distance between pixel centres along (H, W) or (D, H, W); None where one is no distance."""
+    steps = np.linalg.norm(affine[:3, :3], axis=0)[:axes]  # columns, rows, slices
+    if not (np.isfinite(steps) & (steps > 0)).all():
+        return None
+    return tuple(float(step) for step in steps[::-1])
 
 
 def _voxel_map(

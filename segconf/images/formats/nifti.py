@@ -1,8 +1,9 @@
 """NIfTI files, read and written with nibabel: slices and volumes with their geometry.
 
-Voxel (i, j, k) of channel c is pixel ``[c, k, j, i]``: the first voxel axis runs along columns, the
-second along rows, the third along slices. Nothing is flipped, so that reading and writing are
-each other's inverse for every affine.
+Voxels are read in the one orientation that `segconf.images.orientation` describes, and written in
+that of the file, so that reading and writing are each other's inverse for every affine. A file that
+does not say how the patient lay (both form codes are 0, or the affine has no inverse) is read as it
+is stored: voxel (i, j, k) of channel c is pixel ``[c, k, j, i]``.
 """
 
 import zlib
@@ -22,6 +23,8 @@ from numpy.typing import NDArray
 from segconf.conventions import FULL_SCALE
 from segconf.errors import DataError
 from segconf.images.image_format import ImageFormat, register
+from segconf.images.nifti_grid import millimetres_per_unit, on_grid
+from segconf.images.orientation import Affine, Orientation
 from segconf.images.resizing import resize_pixels
 from segconf.images.types import (
     Header,
@@ -39,10 +42,7 @@ _BROKEN = (
     *(OSError, EOFError, ValueError, TypeError, LookupError, ArithmeticError, MemoryError),
     *(AttributeError, zlib.error, ImageFileError, HeaderDataError),
 )
-_PICTURE_AXES = 2
-
-_NIFTI_1: Any = nibabel.Nifti1Image
-_NIFTI_2: Any = nibabel.Nifti2Image
+_VOLUME_AXES = 3
 
 
 @register
@@ -58,7 +58,13 @@ class Nifti(ImageFormat):
     def read_header(self, path: Path) -> Header:
         """Size, slices and channels, without reading voxels."""
         with open_volume(path) as volume:
-            return Header(size=volume.size, slices=volume.slices, channels=volume.shape[3])
+            return Header(
+                size=volume.size,
+                slices=volume.slices,
+                channels=volume.shape[3],
+                affine=volume.affine,
+                orientation=volume.orientation,
+            )
 
     def read_image(self, path: Path, options: ReadOptions) -> Image:
         """Intensities of the window as 0..255; by default of the percentiles 0.5 and 99.5."""
@@ -74,7 +80,7 @@ class Nifti(ImageFormat):
                 pixels = to_bytes(voxels, _windows(volume, slice_index, voxels))
             pixels = with_channels(path, pixels, options.channels, is_colour=volume.is_colour)
             header = volume.file.header.copy()
-            affine = affine_of(volume.file.affine, volume.size, slice_index=slice_index, size=size)
+            affine = affine_of(volume.affine, volume.size, slice_index=slice_index, size=size)
             if size is not None:
                 pixels = resize_pixels(pixels, size)
         if pixels.shape[1] == 1:
@@ -84,8 +90,15 @@ class Nifti(ImageFormat):
             path=path,
             affine=affine,
             spacing=spacing_of(affine, pixels.ndim - 1),
+            orientation=volume.orientation,
             header=header,
         )
+
+    def remarks(self, path: Path, channels: int) -> tuple[str, ...]:  # noqa: ARG002 - any number
+        """Whether left and right are known."""
+        with open_volume(path) as volume:
+            known = volume.orientation.directions
+        return () if known else ("the file does not say how the patient lay: slices are as stored",)
 
     def read_labels(self, path: Path, slice_index: int | None) -> NDArray[Any]:
         """Stored values of one channel."""
@@ -123,38 +136,45 @@ class Nifti(ImageFormat):
 
     def write_labels(self, path: Path, labels: NDArray[np.uint8], like: Image | None) -> None:
         """Write uint8 voxels."""
-        nibabel.save(_on_grid(labels, like), path)
+        nibabel.save(on_grid(labels, like), path)
 
     def write_confidence(self, path: Path, confidence: NDArray[Any], like: Image | None) -> None:
         """Write float32 voxels; levels are divided by 65535."""
         if confidence.dtype == np.uint16:
             confidence = confidence / np.float32(FULL_SCALE)
-        nibabel.save(_on_grid(confidence.astype(np.float32), like), path)
+        nibabel.save(on_grid(confidence.astype(np.float32), like), path)
 
     def write_probabilities(
         self, path: Path, probabilities: NDArray[np.float32], like: Image | None
     ) -> None:
         """Write four axes, the classes last."""
-        nibabel.save(_on_grid(probabilities, like), path)
+        nibabel.save(on_grid(probabilities, like), path)
 
 
 @dataclass(frozen=True, slots=True)
 class Volume:
-    """An opened file whose voxels are not read yet; shape is (columns, rows, slices, channels)."""
+    """An opened file whose voxels are not read yet; shape is (i, j, k, channels) as stored."""
 
     path: Path
     file: Any
     shape: tuple[int, int, int, int]
+    orientation: Orientation
+
+    @property
+    def affine(self) -> Affine:
+        """Affine of the pixels, from (column, row, slice) to millimetres."""
+        stored = np.diag([*[millimetres_per_unit(self.file.header)] * 3, 1.0]) @ self.file.affine
+        return self.orientation.pixel_affine(stored, self.shape[:3])
 
     @property
     def size(self) -> Size:
         """Height and width of a slice."""
-        return self.shape[1], self.shape[0]
+        return self.orientation.shape(self.shape[:3])[1:]
 
     @property
     def slices(self) -> int:
         """Number of slices; 1 for a 2D file."""
-        return self.shape[2]
+        return self.orientation.shape(self.shape[:3])[0]
 
     @property
     def is_colour(self) -> bool:
@@ -167,15 +187,15 @@ class Volume:
             voxels = np.asanyarray(self.file.dataobj)
         else:
             self._check_slice(slice_index)
-            axes = len(self.file.shape)
-            part = (slice(None), slice(None), slice(slice_index, slice_index + 1))[:axes]
-            voxels = np.asanyarray(self.file.dataobj[part])
+            part = self.orientation.stored_index(slice_index, self.shape[:3])
+            voxels = np.asanyarray(self.file.dataobj[part[: len(self.file.shape)]])
         if np.iscomplexobj(voxels):
             raise DataError(f"{self.path}: voxels are complex numbers. Save their magnitude.")
+        spatial = (*voxels.shape, 1)[:_VOLUME_AXES]
         if self.is_colour:
             voxels = np.stack([voxels[name] for name in voxels.dtype.names[:3]], axis=-1)
-        columns, rows, _, channels = self.shape
-        return voxels.reshape(columns, rows, -1, channels).transpose(3, 2, 1, 0)
+        pixels = self.orientation.pixels(voxels.reshape(*spatial, self.shape[3]))  # (D, H, W, C)
+        return np.moveaxis(pixels, -1, 0)
 
     def _check_slice(self, slice_index: int) -> None:
         if not 0 <= slice_index < self.slices:
@@ -195,7 +215,8 @@ def open_volume(path: Path) -> Iterator[Volume]:
             raise DataError(f"{path}: the file is empty. Copy it again, or remove it.")
         file: Any = nibabel.load(path)
         with np.errstate(all="ignore"):  # voxels may be nan, infinite or out of any range
-            yield Volume(path, file, _shape(path, file))
+            shape = _shape(path, file)
+            yield Volume(path, file, shape, _orientation(file, shape[:3]))
     except _BROKEN as error:
         if isinstance(error, OSError) and (message := describe_os_error(path, error)):
             raise message from error
@@ -206,7 +227,7 @@ def open_volume(path: Path) -> Iterator[Volume]:
 
 
 def _shape(path: Path, file: Any) -> tuple[int, int, int, int]:
-    """Columns, rows, slices, channels of 2D, 3D and 4D files; axes of length 1 at the end go."""
+    """Three axes and the channels of 2D, 3D and 4D files; axes of length 1 at the end go."""
     shape = list(file.shape)
     while shape[2:] and shape[-1] == 1:
         shape.pop()
@@ -237,22 +258,11 @@ def _volume_windows(path: Path, _modified: int, _length: int) -> tuple[Window, .
         return tuple(percentile_window(channel) for channel in volume.read(None))
 
 
-def _on_grid(values: NDArray[Any], like: Image | None) -> Any:
-    """File of (H, W), (D, H, W) or (K, D, H, W) on the grid of `like`.
-
-    Without the geometry of an image, voxels have 1 mm and lie at the origin.
-    """
-    voxels = values.T  # columns, rows, slices, classes
-    if like is None or like.affine is None:
-        return _NIFTI_1(voxels, np.eye(4))
-    if not isinstance(like.header, nibabel.Nifti1Header):  # an image of another format
-        return _NIFTI_1(voxels, like.affine)
-    header: Any = like.header.copy()  # type: ignore[no-untyped-call]
-    if voxels.ndim == _PICTURE_AXES < len(header.get_data_shape()):
-        voxels = voxels[..., None]
-    header.extensions.clear()  # may describe the patient, and does not describe this map
-    header.set_intent("none")
-    header["cal_min"] = header["cal_max"] = 0
-    header.set_data_dtype(values.dtype)
-    kind = _NIFTI_2 if isinstance(header, nibabel.Nifti2Header) else _NIFTI_1
-    return kind(voxels, like.affine, header)
+def _orientation(file: Any, shape: tuple[int, int, int]) -> Orientation:
+    """As the affine says; unknown without a form code."""
+    header = file.header
+    if isinstance(header, nibabel.Nifti1Header) and not (
+        header["sform_code"] or header["qform_code"]
+    ):
+        return Orientation()
+    return Orientation.of(file.affine, shape)

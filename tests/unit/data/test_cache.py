@@ -19,6 +19,8 @@ from tests.conftest import disc, write_folder
 
 GRID = Preprocessing((32, 32))
 
+LPS = np.diag([-1.0, -1.0, 1.0, 1.0])  # the order in which slices are read
+
 
 def cases_of(root):
     return find_cases(str(root), hold_out=HoldOut(0, 0)).training
@@ -168,7 +170,7 @@ def test_slices_of_a_volume_are_read_with_one_pass(tmp_path, monkeypatch):
     root = tmp_path / "volumes"
     (root / "images").mkdir(parents=True)
     volume = np.random.default_rng(0).integers(0, 256, (32, 32, 4)).astype(np.uint8)
-    nibabel.save(nibabel.Nifti1Image(volume, np.eye(4)), root / "images/scan.nii.gz")
+    nibabel.save(nibabel.Nifti1Image(volume, LPS), root / "images/scan.nii.gz")
     grid = Preprocessing((32, 32), channels=1, intensity_window=(0.0, 255.0))
     import segconf.data.preprocessing as module
 
@@ -211,12 +213,12 @@ def test_slices_of_one_volume_can_have_masks_of_different_files(tmp_path):
     """A slice accepted in review has a mask file of its own, beside the volume of true masks."""
     volume = np.random.default_rng(0).integers(0, 256, (32, 32, 4)).astype(np.uint8)
     image = tmp_path / "scan.nii.gz"
-    nibabel.save(nibabel.Nifti1Image(volume, np.eye(4)), image)
+    nibabel.save(nibabel.Nifti1Image(volume, LPS), image)
     files = {}
     for name, seed in (("true", 1), ("accepted", 2)):
         labels = np.random.default_rng(seed).integers(0, 2, (32, 32, 4)).astype(np.uint8)
         files[name] = tmp_path / f"{name}.nii.gz"
-        nibabel.save(nibabel.Nifti1Image(labels, np.eye(4)), files[name])
+        nibabel.save(nibabel.Nifti1Image(labels, LPS), files[name])
     kinds = ["true", "accepted", "accepted", "true"]
     cases = [Case(f"z{index}", image, files[kind], index) for index, kind in enumerate(kinds)]
     masks = PixelCache(tmp_path, Preprocessing((32, 32), channels=1)).masks(cases, label="training")

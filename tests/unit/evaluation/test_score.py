@@ -72,7 +72,9 @@ def test_npy(tmp_path, truth, expected):
 def nifti(path, values):
     """Write (H, W) or (C, H, W) as NIfTI with columns first and channels last."""
     voxels = values.T[:, :, None] if values.ndim == 2 else values.transpose(2, 1, 0)[:, :, None]
-    nibabel.save(nibabel.Nifti1Image(voxels.astype(np.float32), np.eye(4)), path)
+    nibabel.save(
+        nibabel.Nifti1Image(voxels.astype(np.float32), np.diag([-1.0, -1.0, 1.0, 1.0])), path
+    )
 
 
 def test_nifti_with_all_classes(tmp_path, truth, expected):
@@ -191,3 +193,28 @@ def test_unusable_folders(tmp_path, truth):
     np.save(tmp_path / "lonely.npy", probabilities["a"])
     with pytest.raises(DataError, match="no mask called lonely"):
         score(tmp_path, folder)
+
+
+@pytest.mark.parametrize("kind", ["npz", "nii.gz"])
+def test_volumes_stored_in_another_way_than_they_are_read(tmp_path, kind):
+    generator = np.random.default_rng(3)
+    labels = generator.integers(0, 2, (5, 6, 4)).astype(np.uint8)  # to the right, front, head
+    foreground = np.where(labels == 1, 0.9, 0.2) * generator.uniform(0.5, 1, labels.shape)
+    classes = np.stack([1 - foreground, foreground], axis=-1).astype(np.float32)
+    for folder in ("masks", "maps"):
+        (tmp_path / folder).mkdir()
+    nibabel.save(nibabel.Nifti1Image(labels, np.eye(4)), tmp_path / "masks/a.nii.gz")
+    if kind == "npz":  # as nnU-Net does: the axes of the file, the last one first
+        np.savez(tmp_path / "maps/a.npz", probabilities=classes.T)
+    else:  # on the same place with the first axis reversed
+        affine = np.diag([-1.0, 1.0, 1.0, 1.0])
+        affine[0, 3] = 4
+        nibabel.save(nibabel.Nifti1Image(classes[::-1], affine), tmp_path / "maps/a.nii.gz")
+    values = score(tmp_path / "maps", tmp_path / "masks").report.metrics["all"]["strict"]
+    found = foreground > 0.5
+    assert values["accuracy"] == pytest.approx(float((found == labels).mean()))
+    if kind == "nii.gz":
+        affine[0, 3] = 2
+        nibabel.save(nibabel.Nifti1Image(classes, affine), tmp_path / "maps/a.nii.gz")
+        with pytest.raises(DataError, match=r"a\.nii\.gz: lies elsewhere"):
+            score(tmp_path / "maps", tmp_path / "masks")

@@ -29,7 +29,7 @@ from segconf.results.rows import CaseRow
 from tests.tiny_models import write_checkpoint
 
 OBLIQUE = np.array(
-    [[1.6, 0.0, -1.2, -40], [0.0, 0.5, 0.0, 7], [1.2, 0.0, 1.6, 3], [0, 0, 0, 1]], np.float64
+    [[-1.6, 0.0, 1.2, -40], [0.0, -0.5, 0.0, 7], [1.2, 0.0, 1.6, 3], [0, 0, 0, 1]], np.float64
 )
 GREY = np.random.default_rng(0).integers(0, 256, (12, 9), dtype=np.uint8)
 VOLUME = np.random.default_rng(1).integers(0, 256, (3, 12, 9), dtype=np.uint8)
@@ -127,7 +127,7 @@ def test_mask_round_trip(tmp_path, image_format, sample):
     mask = np.random.default_rng(2).integers(0, 3, image.spatial_shape)
     path = tmp_path / f"mask{image_format.map_suffix}"
     write_mask(path, mask, like=image)
-    np.testing.assert_array_equal(read_mask(path, classes=3, expected_size=(12, 9)), mask)
+    np.testing.assert_array_equal(read_mask(path, classes=3, image=read_header(sample)), mask)
     assert {file.name for file in tmp_path.iterdir()} == {sample.name, path.name}
 
 

@@ -6,9 +6,10 @@ import PIL.Image
 import pytest
 
 from segconf.errors import DataError
-from segconf.images.io import read_image
+from segconf.images.io import read_header, read_image
 from segconf.images.masks import read_mask
 from segconf.images.resizing import resize_mask
+from segconf.images.types import Header
 
 BINARY = np.array([[0, 1, 1], [0, 0, 1]], np.uint8)
 
@@ -25,8 +26,13 @@ def save_palette(path, indices, colours):
     return path
 
 
+def header(height, width):
+    """What a picture of that size says about itself."""
+    return Header(size=(height, width), slices=1, channels=1)
+
+
 def save_nifti(path, voxels):
-    nibabel.save(nibabel.Nifti1Image(voxels, np.eye(4)), path)
+    nibabel.save(nibabel.Nifti1Image(voxels, np.diag([-1.0, -1.0, 1.0, 1.0])), path)
     return path
 
 
@@ -181,12 +187,12 @@ def test_impossible_number_of_classes(tmp_path, classes):
 
 def test_size_is_checked_against_the_image_before_resizing(tmp_path):
     path = save(tmp_path / "a.png", BINARY)
-    assert read_mask(path, expected_size=(2, 3), size=(4, 4)).shape == (4, 4)
+    assert read_mask(path, image=header(2, 3), size=(4, 4)).shape == (4, 4)
     with pytest.raises(DataError, match=r"a\.png: the mask is 2 x 3, its image 4 x 6") as caught:
-        read_mask(path, expected_size=(4, 6), size=(4, 6))
+        read_mask(path, image=header(4, 6), size=(4, 6))
     assert "EXIF" not in str(caught.value)
     with pytest.raises(DataError, match=r"2 x 3, its image 3 x 2 .*EXIF orientation"):
-        read_mask(path, expected_size=(3, 2))
+        read_mask(path, image=header(3, 2))
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))
@@ -194,7 +200,7 @@ def test_a_rotated_mask_agrees_with_its_rotated_image(tmp_path, orientation):
     picture = save(tmp_path / "i.png", BINARY * np.uint8(200), exif=exif(orientation))
     mask = save(tmp_path / "m.png", BINARY * np.uint8(255), exif=exif(orientation))
     image = read_image(picture, channels=1)
-    read = read_mask(mask, expected_size=image.spatial_shape)
+    read = read_mask(mask, image=read_header(picture))
     np.testing.assert_array_equal(read * 200, image.pixels[0])
 
 
@@ -228,14 +234,14 @@ def test_nifti_slices_and_volume(tmp_path):
     voxels = np.zeros((3, 2, 4), np.uint8)
     voxels[1, 0, 2] = 255
     path = save_nifti(tmp_path / "a.nii", voxels)
-    assert read_mask(path, slice_index=2, expected_size=(2, 3)).tolist() == [[0, 1, 0], [0, 0, 0]]
+    assert read_mask(path, slice_index=2, image=header(2, 3)).tolist() == [[0, 1, 0], [0, 0, 0]]
     assert read_mask(path, slice_index=1).max() == 0
     assert read_mask(path).shape == (4, 2, 3)
     assert read_mask(path, size=(4, 6)).sum() == 4
     with pytest.raises(DataError, match=r"slice 4 was asked for, the file has 4.*same number"):
         read_mask(path, slice_index=4)
     with pytest.raises(DataError, match="the mask is 2 x 3, its image 5 x 3"):
-        read_mask(path, slice_index=0, expected_size=(5, 3))
+        read_mask(path, slice_index=0, image=header(5, 3))
 
 
 @pytest.mark.parametrize("bad", [0.5, -1, np.nan, np.inf])
@@ -256,4 +262,4 @@ def test_a_mask_as_large_as_its_image_passes_the_default_ceiling(tmp_path, monke
     monkeypatch.setattr("segconf.images.masks.DEFAULT_MAX_PIXELS", 5)
     with pytest.raises(DataError, match="2 x 3, more than the ceiling of 5 pixels"):
         read_mask(path)
-    np.testing.assert_array_equal(read_mask(path, expected_size=(2, 3)), BINARY)
+    np.testing.assert_array_equal(read_mask(path, image=header(2, 3)), BINARY)

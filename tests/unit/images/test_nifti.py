@@ -10,14 +10,17 @@ from segconf.errors import DataError
 from segconf.images.formats import nifti
 from segconf.images.io import read_header, read_image
 
+LPS = np.diag([-1.0, -1.0, 1.0, 1.0])
+"""Axes to the left, the back and the head, as slices are read: columns, rows, slices."""
+
 
 def save(path, voxels, affine=None):
-    nibabel.save(nibabel.Nifti1Image(voxels, np.eye(4) if affine is None else affine), path)
+    nibabel.save(nibabel.Nifti1Image(voxels, LPS if affine is None else affine), path)
     return path
 
 
 @pytest.mark.parametrize("suffix", ["nii", "nii.gz", "NII", "NII.GZ"])
-def test_columns_are_the_first_voxel_axis(tmp_path, suffix):
+def test_columns_are_the_first_voxel_axis_of_a_file_in_reading_order(tmp_path, suffix):
     voxels = np.array([[0, 10], [20, 30], [40, 50]], np.int16)  # 3 columns, 2 rows
     path = save(tmp_path / f"a.{suffix.lower()}", voxels).rename(tmp_path / f"a.{suffix}")
     image = read_image(path, channels=1, window=(0, 255))
@@ -91,7 +94,7 @@ def test_window(tmp_path):
 
 
 def test_scale_factors_of_the_header_are_applied(tmp_path):
-    file = nibabel.Nifti1Image(np.array([[0, 10, 20]], np.int16), np.eye(4))
+    file = nibabel.Nifti1Image(np.array([[0, 10, 20]], np.int16), LPS)
     file.header.set_slope_inter(2, -10)
     file.to_filename(tmp_path / "a.nii")
     raw = bytearray((tmp_path / "a.nii").read_bytes())
@@ -175,7 +178,7 @@ def test_ceiling_counts_slices(tmp_path):
 
 
 OBLIQUE = np.array(
-    [[1.6, 0.0, -1.2, -40], [0.0, 0.5, 0.0, 7], [1.2, 0.0, 1.6, 3], [0, 0, 0, 1]], np.float64
+    [[-1.6, 0.0, 1.2, -40], [0.0, -0.5, 0.0, 7], [1.2, 0.0, 1.6, 3], [0, 0, 0, 1]], np.float64
 )  # columns of length 2, 0.5, 2: spacing 2 along columns, 0.5 along rows, 2 along slices
 
 

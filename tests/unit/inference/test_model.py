@@ -88,7 +88,7 @@ def test_volumes_are_predicted_slice_by_slice(tmp_path):
     voxels = np.zeros((50, 40, 3), np.float32)  # columns, rows, slices
     voxels[10:20, 5:25, 1] = 100
     path = tmp_path / "v.nii.gz"
-    nibabel.save(nibabel.Nifti1Image(voxels, np.diag([2, 3, 4, 1.0])), path)
+    nibabel.save(nibabel.Nifti1Image(voxels, np.diag([-2, -3, 4, 1.0])), path)
 
     result = model.predict(path)
 
