@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from segconf.calibration.calibrate import CalibrationResult
-    from segconf.calibration.stored import StoredContour
+    from segconf.calibration.stored import StoredContour, StoredReferralGuarantee
 
 LITTLE_COVERAGE = 0.5
 
@@ -123,12 +123,33 @@ def show_calibration(run: Path, found: CalibrationResult) -> None:
             else "no validation image reaches the target, so every case is referred"
         )
         say(f"Referral for a mean Dice of {rule.target_dice:.2f}: {reached}.", highlight=False)
+    if stored.referral_guarantee is not None:
+        say(_certified(stored.referral_guarantee), highlight=False)
     for contour in stored.contours:
         text = _promise(contour, classes=len({one.class_index for one in stored.contours}))
         say(text, highlight=False)
     if stored.contours:
         say(ASSUMPTIONS, style="dim", highlight=False)
     messages().print(f"Stored in {run / 'calibration.json'}", highlight=False, markup=False)
+
+
+def _certified(rule: StoredReferralGuarantee) -> str:
+    """Which cases to refer for a guaranteed Dice, or that it cannot be proved."""
+    units = f"{rule.groups} validation groups ({rule.images} images)"
+    head = f"Referral that guarantees a mean Dice of {rule.target_dice:.2f} with probability "
+    head += f"{1 - rule.delta:.3g}: "
+    if rule.threshold is None or rule.kept_dice is None:
+        return f"{head}not possible with {units} at this level."
+    name = rule.score.replace("_", " ")
+    which = (
+        "no case has to be referred"
+        if rule.threshold < 0
+        else f"refer cases with {name} up to {rule.threshold:.4f}"
+    )
+    return (
+        f"{head}{which} ({rule.fraction:.1%} of {units}; mean Dice of the others "
+        f"{rule.kept_dice:.3f})."
+    )
 
 
 def _promise(contour: StoredContour, *, classes: int) -> str:

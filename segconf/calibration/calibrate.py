@@ -17,7 +17,8 @@ from segconf.calibration.conformal import (
     fit_contours,
     pooled_by_group,
 )
-from segconf.calibration.referral import fit_referral
+from segconf.calibration.referral import fit_referral, scores_of
+from segconf.calibration.referral_guarantee import SCORE, certify_referral
 from segconf.calibration.stored import (
     Calibration,
     StoredReferral,
@@ -107,7 +108,8 @@ def calibrate(  # noqa: PLR0913 - an entry function: every value that can be cho
     threshold = fit_threshold(found.pooled, found.summaries, max_risk)
     referral = fit_referral(found.rows, found.dice, target_dice)
     images = len(cases)
-    pooled = pooled_by_group(found.counts, [case.group for case in cases])
+    groups = [case.group for case in cases]
+    pooled = pooled_by_group(found.counts, groups)
     contours, curves = fit_contours(pooled, sorted(set(guarantees)), images)
     calibration = Calibration(
         weights_sha256=model.weights_sha256,
@@ -138,6 +140,9 @@ def calibrate(  # noqa: PLR0913 - an entry function: every value that can be cho
             kept_dice=_known(referral.kept_dice),
             kept_dice_interval=None if math.isnan(referral.kept_dice) else referral.interval,
             images=images,
+        ),
+        referral_guarantee=certify_referral(
+            scores_of(found.rows, SCORE), found.dice, groups, target_dice=target_dice
         ),
         contours=contours,
         contour_curves=curves,

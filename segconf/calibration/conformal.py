@@ -94,18 +94,25 @@ def areas(counts: Counts) -> tuple[Floats, Floats]:
     return above[..., 0, :], above[..., 1, :]
 
 
-def losses(counts: Counts, kind: Kind) -> Floats:
-    """(U, L) loss of every unit at each level, from the counts (U, 2, L + 1) of a class.
+def fractions(counts: Counts, kind: Kind) -> Floats:
+    """(U, L) what a contour at each level gets wrong, from the counts (U, 2, L + 1) of a class.
 
-    The outer loss rises with the level, the inner one falls. Units without the class have an outer
-    loss of nan.
+    Outer: the fraction of the lesion outside of it; nan for units without the class. Inner: the
+    fraction of its area that is not lesion; 0 where it is empty.
     """
     outside, inside = areas(counts)  # (U, L) each
     if kind == "outer":
         lesion = counts[:, 1].sum(axis=1, dtype=np.float64)[:, None]  # (U, 1)
         return np.where(lesion > 0, 1 - inside / np.maximum(lesion, 1), np.nan)
-    wrong = outside / np.maximum(outside + inside, 1)
-    return np.maximum.accumulate(wrong[:, ::-1], axis=1)[:, ::-1]
+    return outside / np.maximum(outside + inside, 1)
+
+
+def losses(counts: Counts, kind: Kind) -> Floats:
+    """`fractions` made monotone: the outer loss rises with the level, the inner one falls."""
+    found = fractions(counts, kind)
+    if kind == "outer":
+        return found
+    return np.maximum.accumulate(found[:, ::-1], axis=1)[:, ::-1]
 
 
 def conformal_bound(loss: Floats) -> Floats:

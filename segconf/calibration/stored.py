@@ -69,6 +69,24 @@ class StoredReferral(Section):
         return math.inf if self.threshold is None else self.threshold
 
 
+class StoredReferralGuarantee(Section):
+    """Keep the cases whose score exceeds the threshold: their mean Dice has a guarantee."""
+
+    score: str
+    target_dice: Probability
+    """Mean Dice of what is kept, with probability 1 - delta over the validation images."""
+    delta: Probability
+    threshold: Number | None
+    """Null where so few groups cannot prove it at this level."""
+    fraction: Probability
+    """Fraction of the validation images that were referred."""
+    kept_dice: Probability | None
+    """Mean Dice of the validation groups that were kept."""
+    p_value: Probability
+    groups: Count
+    images: Count
+
+
 class StoredContour(Section):
     """A line that keeps a promise on average over new images of the same kind."""
 
@@ -103,6 +121,7 @@ class Calibration(Section):
     temperature: StoredTemperature | None = None
     threshold: StoredThreshold | None = None
     referral: StoredReferral | None = None
+    referral_guarantee: StoredReferralGuarantee | None = None
     contours: tuple[StoredContour, ...] = ()
     contour_curves: tuple[StoredContourCurve, ...] = ()
 

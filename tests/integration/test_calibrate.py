@@ -105,6 +105,10 @@ def test_the_command_says_what_changed_and_replaces_a_stale_threshold(run):
     assert "Referral for a mean Dice of 0.85: " in result.stdout
     assert "calibration.json" in result.stderr
     assert "warning" not in result.stderr
+    assert stored["referral_guarantee"]["threshold"] is None  # 0.85^4 is no proof
+    assert "with probability 0.9: not possible with 4 validation groups (4 images)" in (
+        result.stdout.replace("\n", " ")
+    )
     # 1 / (n + 1) is larger than the promise: four images are too few for 5% and for 10%.
     assert [one["threshold"] for one in stored["contours"]] == [None] * 4
     words = "Outer line, 0.05: not possible with 4 validation groups (4 images) at this level."

@@ -1,0 +1,156 @@
+"""What the guarantees of a run promise, and what is kept on the images of a split."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from segconf.calibration.conformal import Counts, Floats, Kind, areas, fractions, level_of
+from segconf.calibration.referral_guarantee import UNDEFINED
+from segconf.calibration.stored import StoredContour, StoredContourCurve, StoredReferralGuarantee
+from segconf.metrics.bootstrap import draw_units, percentile_interval
+from segconf.metrics.selective import ratio
+from segconf.plots.promised_and_kept import KeptPoint
+
+
+@dataclass(frozen=True, slots=True)
+class KeptGuarantee:
+    """What a contour promises and keeps.
+
+    Attributes:
+        kind: outer or inner.
+        class_index: the class that it surrounds.
+        alpha: the loss that is promised.
+        measured: mean loss of the groups; nan where no group has the class.
+        low: lower end of its 95% interval over resampled groups.
+        high: upper end.
+        band_fraction: area between the inner and the outer contour of this alpha as a fraction of
+            the true area, over all groups; nan where one of the two is missing.
+    """
+
+    kind: Kind
+    class_index: int
+    alpha: float
+    measured: float
+    low: float
+    high: float
+    band_fraction: float
+
+    def plain(self) -> dict[str, object]:
+        """As `metrics.json` holds it."""
+        values = {name: getattr(self, name) for name in ("measured", "low", "high")}
+        return {
+            "kind": self.kind,
+            "class": self.class_index,
+            "alpha": self.alpha,
+            **values,
+            "band_fraction": self.band_fraction,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class KeptReferral:
+    """What a referral with a guarantee promises and keeps.
+
+    Attributes:
+        target_dice: mean Dice that is promised for what is kept.
+        delta: probability that the promise is wrong.
+        kept_fraction: fraction of the images that are kept.
+        measured: mean Dice of the groups, of their kept images; nan where none is kept.
+        low: lower end of its 95% interval over resampled groups.
+        high: upper end.
+    """
+
+    target_dice: float
+    delta: float
+    kept_fraction: float
+    measured: float
+    low: float
+    high: float
+
+
+def kept_guarantees(pooled: Counts, contours: Sequence[StoredContour]) -> list[KeptGuarantee]:
+    """Measure the contours that a run has.
+
+    Args:
+        pooled: (U, K - 1, 2, L + 1) counts of the groups of a split.
+        contours: of the run; those without a threshold promise nothing and are left out.
+    """
+    found = []
+    for contour in contours:
+        if contour.threshold is None:
+            continue
+        counts = pooled[:, contour.class_index - 1]
+        loss = fractions(counts, contour.kind)[:, level_of(contour.threshold)]  # (U,)
+        mean, (low, high) = _mean_interval(loss)
+        band = _band_fraction(counts, contour, contours)
+        found.append(
+            KeptGuarantee(contour.kind, contour.class_index, contour.alpha, mean, low, high, band)
+        )
+    return found
+
+
+def kept_curve(pooled: Counts, curve: StoredContourCurve) -> list[KeptPoint]:
+    """Promised and kept losses along the promises that a run has stored thresholds for."""
+    table = fractions(pooled[:, curve.class_index - 1], curve.kind)  # (U, L)
+    points = []
+    for alpha, threshold in curve.points:
+        mean, (low, high) = _mean_interval(table[:, level_of(threshold)])
+        points.append(KeptPoint(alpha, mean, low, high))
+    return points
+
+
+def kept_referral(
+    rule: StoredReferralGuarantee | None,
+    score: NDArray[Any],
+    dice: NDArray[Any],
+    groups: Sequence[str],
+) -> KeptReferral | None:
+    """Measure a referral with a guarantee; None where the run has none.
+
+    Args:
+        rule: of the run.
+        score: (N,) of the images; nan where there is none.
+        dice: (N,) that they reached; nan where mask and prediction are empty, which counts as 1.
+        groups: (N,) what belongs together.
+    """
+    if rule is None or rule.threshold is None:
+        return None
+    kept = np.where(np.isnan(score), UNDEFINED, score) > rule.threshold  # (N,)
+    member = np.unique(np.asarray(groups), return_inverse=True)[1][kept]
+    size = np.bincount(member)
+    reached = np.bincount(member, np.where(np.isnan(dice), 1.0, dice)[kept])
+    means = reached[size > 0] / size[size > 0]  # (kept groups,)
+    mean, (low, high) = _mean_interval(means)
+    fraction = float(kept.mean()) if len(kept) else math.nan
+    return KeptReferral(rule.target_dice, rule.delta, fraction, mean, low, high)
+
+
+def _mean_interval(loss: Floats) -> tuple[float, tuple[float, float]]:
+    """Mean of the units that have a loss, and its 95% interval over resampled units."""
+    known = loss[~np.isnan(loss)]
+    if known.size == 0:
+        return math.nan, (math.nan, math.nan)
+    weights = draw_units(len(known), torch.Generator().manual_seed(0))  # (R, U)
+    return float(known.mean()), percentile_interval(weights @ known / len(known))
+
+
+def _band_fraction(
+    counts: Counts, contour: StoredContour, contours: Sequence[StoredContour]
+) -> float:
+    """Area between the two contours of an alpha over the true area, from counts (U, 2, L + 1)."""
+    sizes = {}
+    outside, inside = areas(counts.sum(axis=0))  # (L,) each
+    for other in contours:
+        same = (other.class_index, other.alpha) == (contour.class_index, contour.alpha)
+        if same and other.threshold is not None:
+            level = level_of(other.threshold)
+            sizes[other.kind] = outside[level] + inside[level]
+    if len(sizes) < len(("outer", "inner")):
+        return math.nan
+    lesion = counts[:, 1].sum()
+    return float(ratio(np.array(sizes["outer"] - sizes["inner"]), np.array(float(lesion))))
