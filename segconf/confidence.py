@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import softmax
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -29,7 +28,9 @@ def predict_with_confidence(logits: Tensor) -> tuple[Tensor, Tensor]:
 
 def probabilities_of(logits: FloatArray) -> FloatArray:
     """Softmax over the first axis, (K, ...) to (K, ...)."""
-    return np.asarray(softmax(logits, axis=0), np.float32)
+    powers: FloatArray = np.exp(logits - logits.max(axis=0))
+    powers /= powers.sum(axis=0)
+    return powers
 
 
 @dataclass(frozen=True, slots=True)

@@ -136,3 +136,19 @@ def test_importing_segconf_imports_no_heavy_library():
     code = "import sys, segconf; print(*sorted(sys.modules))"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
     assert not {"torch", "numpy", "PIL", "pydantic"} & set(found.stdout.split())
+
+
+def test_predicting_imports_no_library_of_training():
+    """They would more than double the time until the first image."""
+    code = (
+        "import sys, segconf.inference.predict\n"
+        "from segconf.config.schema import ModelConfig\n"
+        "from segconf.models.unet import build_unet\n"
+        "build_unet(ModelConfig(encoder='tu-test_efficientnet', encoder_weights='none'))\n"
+        "print(*sorted(sys.modules))"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
+    names = set(found.stdout.split())
+    assert "segmentation_models_pytorch" in names
+    assert not {"albumentations", "matplotlib", "monai", "scipy.ndimage", "sympy"} & names
+    assert "torch._dynamo" not in names

@@ -8,20 +8,24 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from segconf.conventions import IGNORE
-
-# Without it albumentations asks the network for a newer version when it is imported.
-os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")
-
-import albumentations
-
 from segconf.config.schema import AugmentationConfig
+from segconf.conventions import IGNORE
 
 Pixels = np.ndarray[tuple[int, ...], np.dtype[np.uint8]]
 
 
+def _library() -> Any:
+    """Albumentations, which only a training needs."""
+    # Without it the library asks the network for a newer version when it is imported.
+    os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")
+    import albumentations
+
+    return albumentations
+
+
 def training_transform(size: tuple[int, int], augmentation: AugmentationConfig) -> Any:
     """Random zoom, rotation, padded crop, flips and colour, for images of the network's size."""
+    albumentations = _library()
     height, width = size
     low, high = augmentation.scale
     degrees = augmentation.rotation
@@ -44,7 +48,7 @@ def _colours(jitter: float) -> list[Any]:
     if not jitter:
         return []
     return [
-        albumentations.ColorJitter(
+        _library().ColorJitter(
             brightness=jitter, contrast=jitter, saturation=jitter, hue=jitter / 10, p=1
         )
     ]
@@ -52,7 +56,7 @@ def _colours(jitter: float) -> list[Any]:
 
 def colour_transform(augmentation: AugmentationConfig) -> Any:
     """The colours of augmented views, in place."""
-    return albumentations.Compose(_colours(augmentation.color_jitter))
+    return _library().Compose(_colours(augmentation.color_jitter))
 
 
 def recoloured(transform: Any, image: Pixels, *, seed: int) -> Pixels:

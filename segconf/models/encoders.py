@@ -6,15 +6,13 @@ import pickle
 from collections.abc import Mapping
 from pathlib import Path
 
-import segmentation_models_pytorch as smp
-import timm
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
-from timm.models import get_pretrained_cfg
 from torch import Tensor, nn
 
 from segconf.errors import CheckpointError, ConfigError
+from segconf.models.libraries import get_pretrained_cfg, smp, timm
 from segconf.models.pretrained import WEIGHTS, pretrained_folder, pretrained_names
 
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))

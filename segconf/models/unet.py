@@ -5,13 +5,13 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-import segmentation_models_pytorch as smp
 from torch import Tensor, nn
 
 from segconf.config.schema import ModelConfig
 from segconf.errors import CheckpointError, ConfigError
 from segconf.models.decoder import fold_upsampling
 from segconf.models.encoders import check_encoder, find_weights_file, load_encoder_weights
+from segconf.models.libraries import NoMetaValues, smp
 
 logger = logging.getLogger(__name__)
 
@@ -54,7 +54,7 @@ def decode(network: nn.Module, maps: Sequence[Tensor]) -> Tensor:
 
 def _unet(config: ModelConfig, encoder_weights: str | None) -> nn.Module:
     try:
-        with _quiet():
+        with _quiet(), NoMetaValues():
             model: nn.Module = smp.Unet(
                 config.encoder,
                 encoder_weights=encoder_weights,
