@@ -1,15 +1,39 @@
-"""`segconf review`: the table and the review page of a prediction folder, once more."""
+"""`segconf review`: the review page of a prediction folder, written, served, or taken back in."""
 
-from segconf_cli.display import results
+import webbrowser
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from segconf_cli.display import messages, results
 from segconf_cli.options import MapsPath
+
+if TYPE_CHECKING:
+    from segconf.results.prediction_folder import PredictionFolder
 
 
 def review(
     maps: MapsPath,
+    *,
+    serve: Annotated[
+        bool,
+        typer.Option(
+            "--serve", help="Open the page so that it saves into MAPS: decisions.csv, corrected/."
+        ),
+    ] = False,
+    port: Annotated[int, typer.Option(help="Port of the server; 0 is any free one.")] = 0,
+    browser: Annotated[
+        bool, typer.Option("--browser/--no-browser", help="Open the page in the browser.")
+    ] = True,
+    import_file: Annotated[
+        Path | None,
+        typer.Option("--import", metavar="FILE", help="Take corrections.json of the page."),
+    ] = None,
 ) -> None:
     """Write cases.csv and review.html again, for all parts of a job that are done.
 
-    Example: segconf review maps/
+    Example: segconf review maps/ --serve
     """
     from segconf.results.prediction_folder import PredictionFolder
     from segconf.review.page import assemble
@@ -21,3 +45,31 @@ def review(
         highlight=False,
         markup=False,
     )
+    if import_file is not None:
+        _import(folder, import_file)
+    if serve:
+        _serve(folder, port=port, browser=browser)
+
+
+def _import(folder: "PredictionFolder", path: Path) -> None:
+    from segconf.review.store import ReviewStore
+
+    report = ReviewStore(folder).import_file(path)
+    text = f"{len(report.cases)} decisions and {len(report.masks)} corrected masks taken."
+    if report.replaced:
+        text += f" They replace other decisions about {', '.join(report.replaced)}."
+    results().print(text, highlight=False, markup=False)
+
+
+def _serve(folder: "PredictionFolder", *, port: int, browser: bool) -> None:
+    from segconf.review.server import ReviewServer
+
+    with ReviewServer(folder, port=port) as server:
+        results().print(server.address, highlight=False, markup=False)
+        messages().print("The page saves into the folder. Ctrl-C ends the server.", highlight=False)
+        if browser:
+            webbrowser.open(server.address)
+        try:
+            server.serve_forever()
+        except KeyboardInterrupt:
+            messages().print("The server has ended.", highlight=False)

@@ -65,8 +65,15 @@ class ReviewedMask:
 
 
 def corrected_file(maps: Path, case: str, suffix: str) -> Path:
-    """The corrected mask of a case (`.png`, `.nii.gz`), or its record (`.json`)."""
-    return maps / "corrected" / f"{case}{suffix}"
+    """The corrected mask of a case (`.png`, `.nii.gz`), or its record (`.json`).
+
+    Raises:
+        DataError: the name, or a link, leads out of the folder.
+    """
+    path = maps / "corrected" / f"{case}{suffix}"
+    if not path.resolve().is_relative_to(maps.resolve()):
+        raise DataError(f"{path}: lies outside of {maps}. Rename the case, or remove the link.")
+    return path
 
 
 def write_correction(maps: Path, record: CorrectionRecord, mask: ByteArray) -> Path:

@@ -18,12 +18,19 @@ _DIGITS = 4
 _LEVELS = 256
 
 
-def review_page(rows: Sequence[CaseRow], record: RunRecord) -> str:
-    """The whole page as text; it loads pictures and maps from `review/` beside it."""
+def review_page(rows: Sequence[CaseRow], record: RunRecord, *, served: bool = False) -> str:
+    """The whole page as text; it loads pictures and maps from `review/` beside it.
+
+    Args:
+        rows: the cases.
+        record: of the prediction.
+        served: let the page speak with the server that it came from, and save there.
+    """
     parts = {name: _part(f"page.{name}") for name in ("html", "css", "js")}
-    data = f"window.segconfData = {script_safe(_data(rows, record))};"
+    data = f"window.segconfData = {script_safe(_data(rows, record) | {'served': served})};"
     return (
         parts["html"]
+        .replace("/*CONNECT*/", "connect-src 'self'; " if served else "")
         .replace("/*STYLE*/", parts["css"])
         .replace("/*SCRIPT*/", parts["js"])
         .replace("/*DATA*/", data)

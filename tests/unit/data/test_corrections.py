@@ -18,6 +18,7 @@ from segconf.data.corrections import (
 )
 from segconf.data.decisions import Decision, decisions_file, write_decisions
 from segconf.errors import DataError
+from segconf.images.masks import read_mask
 
 MASK = np.array([[0, 1, 1], [2, 0, 0]], np.uint8)
 HASHES = {"model_sha256": "aa", "image_sha256": "bb", "mask_sha256": "cc"}
@@ -47,20 +48,24 @@ def test_a_picture_has_the_class_index_of_every_pixel(tmp_path):
 
 
 def test_one_slice_of_a_volume_is_corrected_on_the_grid_of_the_prediction(tmp_path):
-    voxels = np.random.default_rng(0).integers(0, 3, (3, 2, 4), dtype=np.uint8)  # (W, H, D)
+    voxels = np.random.default_rng(0).integers(0, 3, (3, 2, 4), dtype=np.uint8)
     (tmp_path / "masks").mkdir()
     nibabel.save(nibabel.Nifti1Image(voxels, AFFINE), tmp_path / "masks/scan.nii.gz")
+    shown = read_mask(tmp_path / "masks/scan.nii.gz", classes=3)  # (D, H, W) as it is looked at
+    mask = (shown[2] + 1) % 3
 
     one = record("scan", "scan.nii", slice_=2)
-    path = write_correction(tmp_path, one, MASK)
+    path = write_correction(tmp_path, one, mask)
 
     assert path == tmp_path / "corrected/scan.nii.gz"
     written = nibabel.load(path)
     np.testing.assert_allclose(written.affine, AFFINE)
-    expected = voxels.copy()
-    expected[:, :, 2] = MASK.T
-    np.testing.assert_array_equal(np.asarray(written.dataobj), expected)
-    assert read_corrected_slice(tmp_path, one).tolist() == MASK.tolist()
+    corrected = np.asarray(written.dataobj)
+    changed = corrected != voxels
+    assert changed.sum() == mask.size  # every voxel of one slice, along one axis of the file
+    assert 1 in [len(np.unique(places)) for places in np.nonzero(changed)]
+    np.testing.assert_array_equal(corrected[changed], (voxels[changed] + 1) % 3)
+    assert read_corrected_slice(tmp_path, one).tolist() == mask.tolist()
 
 
 def test_accepted_and_corrected_masks_are_labels(tmp_path):
