@@ -19,3 +19,17 @@ class CheckpointError(SegconfError):
 
 class TrainingError(SegconfError):
     """A run cannot start or go on."""
+
+
+class FileError(SegconfError):
+    """A file or a folder cannot be written: a full disk, no permission, something in its place.
+
+    Attributes:
+        path: what was to be written.
+        reason: why it was not.
+    """
+
+    def __init__(self, path: object, reason: str, way_out: str) -> None:
+        self.path = path
+        self.reason = reason
+        super().__init__(f"{path}: cannot be written ({reason}). {way_out}")

@@ -13,7 +13,7 @@ PACKAGE = ROOT / "segconf"
 LAYERS = [
     {"errors"},
     {"conventions", "files", "registry"},
-    {"confidence", "devices"},
+    {"arrays", "confidence", "csv_tables", "devices", "locks"},
     {"history", "losses", "metrics"},
     {"processes"},
     {"images"},

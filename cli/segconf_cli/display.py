@@ -2,23 +2,33 @@
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 
+class _Console(Console):
+    """A console whose job goes on when nobody reads its output any more."""
+
+    def on_broken_pipe(self) -> None:
+        """Print nothing from now on; rich would end the process."""
+        self.quiet = True
+        with suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self.file.fileno())
+
+
 @cache
 def results() -> Console:
     """Console for what was asked for."""
-    return Console(soft_wrap=True, quiet=_is_silent())
+    return _Console(soft_wrap=True, quiet=_is_silent())
 
 
 @cache
 def messages() -> Console:
     """Console for progress, notes and errors."""
-    return Console(stderr=True, soft_wrap=True, quiet=_is_silent())
+    return _Console(stderr=True, soft_wrap=True, quiet=_is_silent())
 
 
 def _is_silent() -> bool:

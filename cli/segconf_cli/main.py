@@ -2,12 +2,18 @@
 
 import atexit
 import gc
+import io
+import os
 import re
 import sys
+import tempfile
+import traceback
 from collections.abc import Callable
-from typing import Annotated
+from contextlib import suppress
+from typing import Annotated, TextIO
 
 import typer
+from typer.core import TyperGroup
 
 from segconf import __version__
 from segconf.errors import SegconfError
@@ -31,7 +37,25 @@ from segconf_cli.surrogates import surrogates
 from segconf_cli.train import train
 from segconf_cli.triage import triage
 
+BUG, USER_CAN_FIX, INTERRUPTED = 1, 2, 130
+_LONGEST = 300
+_CHECK = "Check that it may be read or written and has space."
+_LESS = "Use smaller images or batches, or a machine with more memory."
+
+
+class _Commands(TyperGroup):
+    """The commands, whose errors keep their kind: typer takes some for a closed terminal."""
+
+    def invoke(self, ctx: typer.Context) -> object:  # type: ignore[override]
+        """Run the command that was asked for."""
+        try:
+            return super().invoke(ctx)
+        except (OSError, EOFError, KeyboardInterrupt) as error:
+            raise _Escaped from error
+
+
 app = typer.Typer(
+    cls=_Commands,
     name="segconf",
     help="Medical image segmentation with a calibrated confidence map.",
     no_args_is_help=True,
@@ -112,16 +136,91 @@ def with_flags(message: str) -> str:
     return re.sub(pattern, flag, message, flags=re.M)
 
 
+class _Escaped(Exception):  # noqa: N818 - a parcel for the error inside
+    """What a command did not handle, on its way past typer, which has its own words for some."""
+
+
 def main() -> None:
-    """Run the command; what a user can fix is one message and exit code 2, not a traceback."""
+    """Run the command and end with its exit code; no error ends in a traceback."""
     _collect_rarely()
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:  # closed by whoever started the command
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: PTH123, SIM115
+        elif isinstance(stream, io.TextIOWrapper):  # names that are not Unicode can be shown
+            stream.reconfigure(errors="backslashreplace")
+    sys.exit(_run())
+
+
+def _run() -> int:
+    """Exit code: 0 done, 2 the user can fix it, 3 some images are broken, 1 a bug."""
     try:
         app()
-    except SegconfError as error:
-        messages().print(
-            f"error: {with_flags(str(error))}", style="red", markup=False, highlight=False
-        )
-        sys.exit(2)
-    except KeyboardInterrupt:
-        messages().print("interrupted", style="yellow")
-        sys.exit(130)
+    except SystemExit as end:
+        if isinstance(end.__context__, BrokenPipeError):
+            return _explain(end.__context__)
+        return _flushed(end.code if isinstance(end.code, int) else int(end.code is not None))
+    except _Escaped as parcel:
+        return _explain(parcel.__cause__ or parcel)
+    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - nobody else says it in words
+        return _explain(error)
+    return _flushed(0)
+
+
+def _flushed(code: int) -> int:
+    """The exit code, after everything that was printed has been accepted."""
+    try:
+        sys.stdout.flush()
+    except (OSError, ValueError) as error:
+        return _explain(error)
+    return code
+
+
+def _explain(error: BaseException) -> int:
+    """Say what happened in one line; the traceback of a bug goes to a file."""
+    match error:
+        case SegconfError():
+            return _say(f"error: {with_flags(str(error))}", USER_CAN_FIX)
+        case KeyboardInterrupt():
+            return _say("interrupted", INTERRUPTED, style="yellow")
+        case BrokenPipeError():
+            _silence(sys.stdout)
+            return 0  # whoever read the output has seen enough
+        case OSError():
+            if error.filename is None:
+                _silence(sys.stdout)
+            place = "standard output" if error.filename is None else error.filename
+            reason = error.strerror or str(error)
+            return _say(f"error: {place}: {reason}. {_CHECK}", USER_CAN_FIX)
+        case MemoryError():
+            return _say(f"error: the memory is full. {_LESS}", USER_CAN_FIX)
+    summary = " ".join(f"{type(error).__name__}: {error}".split())[:_LONGEST]
+    where = _write_traceback(error)
+    return _say(f"error: a bug in segconf: {summary}. Please report it with {where}.", BUG)
+
+
+def _say(message: str, code: int, *, style: str = "red") -> int:
+    with suppress(OSError, ValueError):
+        messages().print(message, style=style, markup=False, highlight=False)
+    return code
+
+
+def _write_traceback(error: BaseException) -> str:
+    """Keep what is needed to find a bug; the place of the file."""
+    text = "".join(traceback.format_exception(error))
+    about = f"segconf {__version__}, Python {sys.version}, {sys.platform}\n{sys.argv}\n\n"
+    try:
+        with tempfile.NamedTemporaryFile(
+            "w", encoding="utf-8", errors="backslashreplace", delete=False,
+            prefix="segconf-", suffix=".txt",
+        ) as file:  # fmt: skip
+            file.write(about + text)
+    except OSError:
+        return "the command that you ran"
+    return file.name
+
+
+def _silence(stream: TextIO) -> None:
+    """Let the end of the process not fail on a stream that takes nothing any more."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

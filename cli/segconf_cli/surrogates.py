@@ -33,19 +33,13 @@ def surrogates(
     Example: segconf surrogates runs/isic-softmax-250-seed0 runs/isic-consistency-250-seed0
     """
     from segconf.comparison.surrogates import evaluate_surrogates, write_surrogates
-    from segconf.errors import SegconfError
 
     found = []
     for run in runs:
         with counting() as progress:
             found.append(evaluate_surrogates(run, data=data, device=device, on_progress=progress))
     folder = out or runs[0] / "evaluation/surrogates"
-    try:
-        write_surrogates(found, folder)
-    except OSError as error:
-        raise SegconfError(
-            f"{folder}: cannot be written ({error.strerror or error}). Choose another --out."
-        ) from error
+    write_surrogates(found, folder)
     _show(found)
     messages().print(f"Table, curves and numbers: {folder}", highlight=False, markup=False)
 

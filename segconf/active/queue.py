@@ -1,7 +1,5 @@
 """Images that may be queried, and the list of those to annotate."""
 
-import csv
-import io
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -10,6 +8,7 @@ from typing import Literal
 
 import numpy as np
 
+from segconf.csv_tables import table_text
 from segconf.data.cache import PixelCache, Pixels, Progress
 from segconf.data.cases import Case, pair_folder, raise_problems
 from segconf.data.preprocessing import Preprocessing
@@ -110,19 +109,12 @@ class Queue:
 
 def write_queue(queue: Queue, path: Path) -> None:
     """Write the list that annotators work off, and `segconf train` reads."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(COLUMNS)
     run = _relative(queue.run, path.parent)
-    for rank, choice in enumerate(queue.choices, start=1):
-        writer.writerow([rank, choice.id, f"{choice.score:.6g}", choice.reason, run])
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_text(path, text.getvalue())
-    except OSError as error:
-        raise DataError(
-            f"{path}: cannot be written ({error.strerror or error}). Choose another file."
-        ) from error
+    rows = [
+        [rank, choice.id, f"{choice.score:.6g}", choice.reason, run]
+        for rank, choice in enumerate(queue.choices, start=1)
+    ]
+    write_text(path, table_text(COLUMNS, rows))
 
 
 def _relative(run: Path, folder: Path) -> str:

@@ -160,10 +160,4 @@ def read_calibration(run: Path, weights_sha256: str) -> Calibration:
 
 def write_calibration(run: Path, calibration: Calibration) -> None:
     """Write `calibration.json` completely or not at all."""
-    path = run / FILE_NAME
-    try:
-        write_text(path, record_text(calibration))
-    except OSError as error:
-        raise CheckpointError(
-            f"{path}: cannot be written ({error.strerror or error}). Make the run folder writable."
-        ) from error
+    write_text(run / FILE_NAME, record_text(calibration))

@@ -25,7 +25,7 @@ from segconf.calibration.stored import StoredReferral
 from segconf.data.cache import Progress
 from segconf.devices import resolve_device
 from segconf.errors import CheckpointError, DataError
-from segconf.files import write_text
+from segconf.files import make_folder, write_text
 from segconf.inference.model import Model
 from segconf.inference.torch_model import TorchModel
 from segconf.plots.image_scores import referral_plot
@@ -168,7 +168,7 @@ def _scored_cases(
 
 def _write(found: Triage, rows: list[CaseRow], dice: Floats, weights_sha256: str) -> None:
     folder, rule = found.folder, found.rule
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["case", "dice", *SCORES])

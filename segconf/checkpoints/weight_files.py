@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from segconf.config.schema import ExperimentConfig
 from segconf.errors import CheckpointError
-from segconf.files import replacing
+from segconf.files import make_folder, remove_leftovers, replacing
 
 _LENGTH_BYTES = 8
 """Of the number at the start of a safetensors file: how long its header is."""
@@ -32,7 +32,7 @@ def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, st
     """Write tensors and what there is to say about them; the same content gives the same bytes.
 
     Raises:
-        OSError: when the disk is full or the folder cannot be written.
+        FileError: when the disk is full or the folder cannot be written.
     """
     plain = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
     with replacing(path) as temporary:
@@ -95,9 +95,9 @@ def write_snapshot(file: Path, weights: dict[str, Tensor], precision: Precision)
     dimensions whose values fit. BatchNorm statistics and biases stay exact, integers are integers.
 
     Raises:
-        OSError: when the disk is full or the folder cannot be written.
+        FileError: when the disk is full or the folder cannot be written.
     """
-    file.parent.mkdir(exist_ok=True)
+    make_folder(file.parent)
     if precision == "float16":
         weights = {name: halved(value) for name, value in weights.items()}
     write_tensors(file, weights, {"format": "segconf snapshot 1"})
@@ -132,8 +132,7 @@ def remove_later(run: Path, epoch: int) -> None:
     for later, file in kept_snapshots(run).items():
         if later > epoch:
             file.unlink()
-    for leftover in (run / FOLDER).glob(".*.part"):
-        leftover.unlink()
+    remove_leftovers(run / FOLDER, age=0)
 
 
 def snapshot_bytes(weights: int, count: int, precision: Precision) -> int:

@@ -34,7 +34,7 @@ def save_checkpoint(
     """Write weights with the configuration and the temperature in the metadata.
 
     Raises:
-        OSError: when the disk is full or the folder cannot be written.
+        FileError: when the disk is full or the folder cannot be written.
     """
     metadata = {
         "format": "segconf 1",
@@ -48,17 +48,12 @@ def store_temperature(run_path: Path, temperature: float) -> None:
     """Exchange the temperature of a run, or of a weights file; its weights stay as they are.
 
     Raises:
-        CheckpointError: when there is no such file, or it cannot be read or written.
+        CheckpointError: when there is no such file, or it cannot be read.
+        FileError: when it cannot be written.
     """
     file = weights_file(run_path)
     tensors, metadata = read_tensors(file, way_out=WAY_OUT)
-    try:
-        write_tensors(file, tensors, metadata | {"temperature": repr(temperature)})
-    except OSError as error:
-        raise CheckpointError(
-            f"{file}: cannot be written ({error.strerror or error}). Make its folder writable, and "
-            "free some space."
-        ) from error
+    write_tensors(file, tensors, metadata | {"temperature": repr(temperature)})
 
 
 def load_checkpoint(path: Path, *, device: torch.device | None = None) -> Checkpoint:

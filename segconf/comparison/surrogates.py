@@ -18,7 +18,7 @@ from segconf.data.preprocessing import Preprocessing
 from segconf.data.transforms import normalize
 from segconf.devices import resolve_device
 from segconf.errors import DataError, TrainingError
-from segconf.files import write_text
+from segconf.files import make_folder, write_text
 from segconf.history.predictions import PredictionHistory
 from segconf.metrics.definitions import heading, scaled
 from segconf.metrics.ranking_histogram import RankingHistogram
@@ -260,7 +260,7 @@ def as_csv(runs: Sequence[RunSurrogates]) -> str:
 
 def write_surrogates(runs: Sequence[RunSurrogates], folder: Path) -> None:
     """Write `surrogates.csv`, `surrogates.md` and `surrogates.png`."""
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     write_text(folder / "surrogates.csv", as_csv(runs))
     write_text(folder / "surrogates.md", as_markdown(runs))
     curves = {

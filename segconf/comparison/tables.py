@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from segconf.comparison.compare import Comparison, Evaluated, Row
-from segconf.files import write_text
+from segconf.files import make_folder, write_text
 from segconf.metrics.definitions import METRICS, heading, scaled
 from segconf.metrics.risk_coverage import RiskCoverageCurve
 from segconf.plots.curves import comparison_plot
@@ -145,7 +145,7 @@ def as_latex(comparison: Comparison) -> str:
 
 def write_comparison(comparison: Comparison, folder: Path) -> None:
     """Write the table as Markdown, CSV and LaTeX, and both curves of all methods in one plot."""
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     write_text(folder / "table.md", as_markdown(comparison))
     write_text(folder / "table.csv", as_csv(comparison))
     write_text(folder / "table.tex", as_latex(comparison))

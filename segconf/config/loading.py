@@ -1,16 +1,16 @@
 """From defaults, a file and overrides to one checked configuration; every mistake at once."""
 
 import difflib
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import BaseModel, ValidationError
 
 from segconf.config.schema import ExperimentConfig
+from segconf.config.yaml_text import parse_yaml, read_yaml, shown, yaml_text
 from segconf.errors import ConfigError
+from segconf.files import write_text
 
 EXCLUSIVE = ("data.labeled", "data.labeled_list", "data.labels_from_query")
 """Ways to say the same thing: the later source wins."""
@@ -25,29 +25,6 @@ RENAMED = {
     "training.features": "training.ood_detector",
 }
 """Keys of version 0.1 and their names now."""
-
-
-class _Loader(yaml.SafeLoader):
-    """Safe YAML in which `1e-4` is a number and a repeated key is a mistake."""
-
-    def construct_mapping(
-        self,
-        node: yaml.MappingNode,
-        deep: bool = False,  # noqa: FBT001, FBT002 - the signature is PyYAML's
-    ) -> dict[Any, Any]:
-        """Mapping of a node; YAML's default would let the last of two equal keys win."""
-        keys = [key.value for key, _ in node.value]
-        for key_node, _ in node.value:
-            if keys.count(key_node.value) > 1:
-                raise yaml.constructor.ConstructorError(
-                    None, None, f"key '{key_node.value}' is given twice", key_node.start_mark
-                )
-        return super().construct_mapping(node, deep=deep)
-
-
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float", re.compile(r"^[-+]?\d+(\.\d*)?[eE][-+]?\d+$"), list("-+0123456789")
-)
 
 
 def load_config(
@@ -85,9 +62,9 @@ def load_config(
             mistakes.append(f"set {override}: expected section.key=value")
             continue
         try:
-            value = yaml.load(text, Loader=_Loader)  # noqa: S506 - derives from SafeLoader
-        except yaml.YAMLError as error:
-            mistakes.append(f"set {override}: {_one_line(error)}")
+            value = parse_yaml(text)
+        except ValueError as error:
+            mistakes.append(f"set {override}: {error}")
             continue
         _assign(values, key.strip(), value)
         sources[key.strip()] = "set"
@@ -110,29 +87,7 @@ def load_config(
 
 def save_config(config: ExperimentConfig, path: Path) -> None:
     """Write the complete configuration, defaults included, so that `load_config` gives it back."""
-    text = yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
-    path.write_text(text, encoding="utf-8")
-
-
-def read_yaml(path: Path) -> dict[str, Any]:
-    """Content of a file; an empty one holds nothing.
-
-    Raises:
-        ConfigError: when it cannot be read, or is not a mapping.
-    """
-    try:
-        content = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)  # noqa: S506
-    except FileNotFoundError:
-        raise ConfigError(f"{path}: no such file. Give an existing YAML file.") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: cannot be read ({error}).") from None
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{path}: not valid YAML: {_one_line(error)}") from None
-    if content is None:
-        return {}
-    if not isinstance(content, dict):
-        raise ConfigError(f"{path}: expected sections such as `training:`, found {content!r}.")
-    return content
+    write_text(path, yaml_text(config.model_dump(mode="json")))
 
 
 def _assign(values: dict[str, Any], key: str, value: object) -> None:
@@ -171,13 +126,13 @@ def _mistake(error: dict[str, Any], sources: Mapping[str, str], path: Path | Non
     if error["type"] == "extra_forbidden":
         return f"{place}: {key}: unknown key{_suggestion(key)}"
     if error["type"] in {"model_type", "model_attributes_type"}:
-        return f"{place}: {key} = {error['input']!r}: expected a section with keys"
+        return f"{place}: {key} = {shown(error['input'])}: expected a section with keys"
     problem = str(error["msg"]).removeprefix("Value error, ")
     if error["type"] == "value_error":
-        value = "" if isinstance(error["input"], dict) else f" = {error['input']!r}"
+        value = "" if isinstance(error["input"], dict) else f" = {shown(error['input'])}"
         return f"{place}: {key}{value}: {problem}"
     allowed = _allowed(key)
-    return f"{place}: {key} = {error['input']!r}: {allowed or problem}"
+    return f"{place}: {key} = {shown(error['input'])}: {allowed or problem}"
 
 
 def _known_part(location: Sequence[str], *, unknown: bool) -> list[str]:
@@ -245,10 +200,3 @@ def _describe(entry: Mapping[str, Any]) -> str:
     }  # fmt: skip
     limits = [f"{sign} {entry[name]:g}" for name, sign in bounds.items() if name in entry]
     return " ".join([names.get(str(entry.get("type")), "a value"), " and ".join(limits)]).strip()
-
-
-def _one_line(error: Exception) -> str:
-    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
-        mark = error.problem_mark
-        return f"line {mark.line + 1}, column {mark.column + 1}: {error.problem}"
-    return str(error)

@@ -9,7 +9,6 @@ import hashlib
 import json
 import os
 import stat
-import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
@@ -20,16 +19,13 @@ import numpy as np
 from segconf.data.cases import Case, raise_problems
 from segconf.data.preprocessing import Preprocessing
 from segconf.devices import usable_processors
-from segconf.errors import DataError
-from segconf.files import replacing
+from segconf.errors import DataError, FileError
+from segconf.files import make_folder, remove_leftovers, replacing
 from segconf.images.io import read_header
 from segconf.images.masks import read_mask
 
 FORMAT = 2
 """Part of every fingerprint: raise it when the same files would give other pixels."""
-
-
-LEFTOVER_AGE = 24 * 3600
 
 
 Progress = Callable[[str, int, int], None]
@@ -107,17 +103,16 @@ class PixelCache:
         if (ready := _open(path, shape)) is not None:
             return ready
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            _remove_leftovers(self.folder)
+            make_folder(self.folder)
+            remove_leftovers(self.folder)
             with replacing(path) as temporary:
                 pixels = np.lib.format.open_memmap(temporary, "w+", np.uint8, shape)
                 self._decode_into(pixels, cases, decode, target.label)
                 pixels.flush()
-        except OSError as error:
+        except FileError as error:
             raise DataError(
-                f"{self.folder}: the cache of decoded images cannot be written "
-                f"({error.strerror or error}). Free some space, or name another folder with "
-                "SEGCONF_CACHE."
+                f"{self.folder}: the cache of decoded images cannot be written ({error.reason}). "
+                "Free some space, or name another folder with SEGCONF_CACHE."
             ) from error
         made = _open(path, shape)
         if made is None:
@@ -191,10 +186,3 @@ def _open(path: Path, shape: tuple[int, ...]) -> Pixels | None:
     except (OSError, ValueError, EOFError):
         return None
     return pixels if pixels.shape == shape and pixels.dtype == np.uint8 else None
-
-
-def _remove_leftovers(folder: Path) -> None:
-    """Delete what killed preparations left behind; running ones are younger than a day."""
-    for path in folder.glob(".*.part"):
-        if time.time() - path.stat().st_mtime > LEFTOVER_AGE:
-            path.unlink(missing_ok=True)

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from segconf.evaluation.evaluator import CaseScores, Evaluator
-from segconf.files import replacing, write_text
+from segconf.files import make_folder, replacing, write_text
 from segconf.metrics.bootstrap import RESAMPLES, bootstrap_metrics
 from segconf.metrics.definitions import METRICS, PROTOCOLS
 from segconf.metrics.image_summary import ImageSummary
@@ -67,7 +67,7 @@ def build_report(
 
 def write_report(report: EvaluationReport, folder: Path) -> None:
     """Write metrics.json, cases.csv, both figures, and the summaries that `compare` pairs."""
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     content = {
         **report.about,
         "metrics": report.metrics,

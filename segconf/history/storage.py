@@ -11,16 +11,15 @@ import math
 import os
 import tempfile
 import zlib
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from segconf.errors import TrainingError
-from segconf.files import sync_folder
+from segconf.files import make_folder, remove_leftovers, replacing, sync_folder, write_bytes
 
 
 def zeros(shape: tuple[int, ...], dtype: DTypeLike, scratch: Path | None) -> NDArray[Any]:
@@ -78,18 +77,15 @@ def write_generation(
     Returns:
         Checksum of everything written, for ``read_generation``.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     _remove(folder, {known for known in committed_epochs(folder) if known >= epoch})
     checksums = {}
     for name, array in arrays.items():
-        with _replacing(folder / f"{name}-{epoch:04d}.npy") as file:
+        with replacing(folder / f"{name}-{epoch:04d}.npy") as partial, partial.open("wb") as file:
             np.save(file, array, allow_pickle=False)
         checksums[name] = _checksum(array)
-    sync_folder(folder)
     marker = json.dumps({"epoch": epoch, "checksums": checksums, "facts": dict(facts)}).encode()
-    with _replacing(_marker(folder, epoch)) as file:
-        file.write(marker)
-    sync_folder(folder)
+    write_bytes(_marker(folder, epoch), marker)
     kept = committed_epochs(folder)[-KEPT_GENERATIONS:]
     _remove(folder, set(committed_epochs(folder)) - set(kept))
     _sweep(folder, set(kept))
@@ -136,17 +132,6 @@ def read_generation(
     return arrays, content["facts"]
 
 
-@contextmanager
-def _replacing(path: Path) -> Iterator[BinaryIO]:
-    """A file opened for writing that takes the place of ``path`` once it is safely on the disk."""
-    partial = path.with_name(path.name + ".partial")
-    with partial.open("wb") as file:
-        yield file
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)
-
-
 def _marker(folder: Path, epoch: int) -> Path:
     return folder / f"epoch-{epoch:04d}.json"
 
@@ -169,8 +154,7 @@ def _remove(folder: Path, epochs: set[int]) -> None:
 def _sweep(folder: Path, kept: set[int]) -> None:
     """Remove what a crash left behind: partial files and arrays without a marker."""
     names = {f"{epoch:04d}" for epoch in kept}
-    for path in folder.glob("*.partial"):
-        path.unlink()
+    remove_leftovers(folder, age=0)
     for path in folder.glob("*-*.npy"):
         if path.stem.rpartition("-")[2] not in names:
             path.unlink()

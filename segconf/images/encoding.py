@@ -1,7 +1,7 @@
 """PNG files written with OpenCV, and files that are complete or absent."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +9,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from segconf.errors import DataError
 from segconf.files import replacing
-from segconf.images.types import reason
 
 _GREY_AXES, _COLOUR_AXES = 2, 3
 # OpenCV looks for runs only unless told otherwise: confidence maps then need twice the space. Its
@@ -24,29 +22,24 @@ def complete_file(path: Path) -> Iterator[Path]:
     """A temporary name with the suffix of `path` that becomes `path` when the block succeeds.
 
     Raises:
-        DataError: the file cannot be written.
+        FileError: the file cannot be written.
     """
     suffix = "".join(path.suffixes[-2:]) if path.suffix.lower() == ".gz" else path.suffix
-    try:
-        with replacing(path) as temporary:
-            named = temporary.with_name(temporary.name + suffix)
-            try:
-                yield named
-                named.replace(temporary)
-            finally:
+    with replacing(path) as temporary:
+        named = temporary.with_name(temporary.name + suffix)
+        try:
+            yield named
+            named.replace(temporary)
+        finally:
+            with suppress(OSError):
                 named.unlink(missing_ok=True)
-    except OSError as error:
-        raise DataError(
-            f"{path}: cannot be written ({error.strerror or reason(error)}). "
-            "Check that the folder exists, is writable and has space."
-        ) from error
 
 
 def write_png(path: Path, pixels: NDArray[Any]) -> None:
     """Write (H, W) uint8 or uint16 grey, or (H, W, 3) uint8 colour; complete or not at all.
 
     Raises:
-        DataError: the file cannot be written.
+        FileError: the file cannot be written.
     """
     content = png_bytes(pixels)
     with complete_file(path) as temporary:

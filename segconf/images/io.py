@@ -105,7 +105,7 @@ def write_mask(path: Path | str, mask: NDArray[Any], *, like: Image | None = Non
         like: image whose grid the mask has; its affine and header are written to NIfTI files.
 
     Raises:
-        DataError: the file cannot be written.
+        FileError: the file cannot be written.
     """
     if mask.dtype != np.bool_ and not np.issubdtype(mask.dtype, np.integer):
         raise ValueError(f"a mask holds integers, not {mask.dtype}")
@@ -130,7 +130,7 @@ def write_confidence(
         like: image whose grid the map has; its affine and header are written to NIfTI files.
 
     Raises:
-        DataError: the file cannot be written.
+        FileError: the file cannot be written.
     """
     if confidence.dtype != np.uint16 and not ((confidence >= 0) & (confidence <= 1)).all():
         raise ValueError("confidence must lie between 0 and 1")
@@ -151,7 +151,7 @@ def write_probabilities(
         like: image whose grid the maps have; its affine and header are written.
 
     Raises:
-        DataError: the file cannot be written.
+        FileError: the file cannot be written.
     """
     path = Path(path)
     with complete_file(path) as temporary:

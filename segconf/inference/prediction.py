@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from segconf.confidence import FloatArray
+from segconf.files import make_folder
 from segconf.images.encoding import write_png
 from segconf.images.image_format import case_name, format_of
 from segconf.images.io import write_confidence, write_mask
@@ -50,7 +51,7 @@ class Prediction:
             `overlay` (PNG).
         """
         folder = Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         name = case_name(self.image.path)
         suffix = format_of(self.image.path).map_suffix
         files = {

@@ -112,7 +112,7 @@ def save_detector(path: Path, detector: OODDetector, weights_sha256: str) -> Non
     """Write the statistics of a detector, tied to the weights that made its features.
 
     Raises:
-        OSError: when the disk is full or the folder cannot be written.
+        FileError: when the disk is full or the folder cannot be written.
     """
     tensors = {
         "mean": torch.from_numpy(detector.mean),

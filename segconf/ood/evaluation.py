@@ -13,7 +13,7 @@ from segconf.confidence import probabilities_of
 from segconf.data.cache import Progress
 from segconf.devices import resolve_device
 from segconf.evaluation.evaluate import EvaluationOptions
-from segconf.files import write_text
+from segconf.files import make_folder, write_text
 from segconf.images.types import Image
 from segconf.inference.sources import find_images
 from segconf.inference.torch_model import TorchModel
@@ -139,7 +139,7 @@ def evaluate_ood(
         "flagged": None if flagged is None else {"own": flagged[0], "others": flagged[1]},
         "definitions": _DEFINITIONS,
     }
-    out.mkdir(parents=True, exist_ok=True)
+    make_folder(out)
     write_text(out / "ood.json", json.dumps(content, indent=1))
     pairs = {name: (own[name], others[name]) for name in own}
     ood_plot(pairs, out / "ood.png", threshold=None if known is None else known.threshold)

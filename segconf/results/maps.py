@@ -8,8 +8,7 @@ from numpy.typing import NDArray
 
 from segconf.confidence import FloatArray, probabilities_of, rows_confidence
 from segconf.conventions import FULL_SCALE
-from segconf.errors import DataError
-from segconf.files import replacing, write_text
+from segconf.files import make_folder, replacing, write_text
 from segconf.images.image_format import format_of
 from segconf.images.io import write_confidence, write_mask, write_probabilities
 from segconf.images.types import ByteArray, Image
@@ -107,14 +106,8 @@ def write_failure(folder: PredictionFolder, row: CaseRow) -> None:
 
 def prepare_folders(folder: PredictionFolder, row: CaseRow) -> None:
     """Make the folders of a case."""
-    try:
-        for path in folder.outputs(row.case, row.map_suffix):
-            path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise DataError(
-            f"{error.filename}: cannot be made ({error.strerror}). "
-            "Choose a folder that you may write to."
-        ) from error
+    for path in folder.outputs(row.case, row.map_suffix):
+        make_folder(path.parent)
 
 
 def _write_probabilities(
@@ -122,7 +115,7 @@ def _write_probabilities(
 ) -> None:
     """float16 (K, D, H, W) under the name that nnU-Net uses; for volumes also as float32 maps."""
     archive = folder.probabilities(row.case, ".npz")
-    archive.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(archive.parent)
     with replacing(archive) as temporary, temporary.open("wb") as stream:
         np.savez_compressed(stream, probabilities=probabilities.astype(np.float16))
     path = folder.probabilities(row.case, row.map_suffix)

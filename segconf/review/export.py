@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from segconf.errors import DataError
-from segconf.files import replacing
+from segconf.files import make_folder, replacing
 from segconf.images.encoding import write_png
 from segconf.images.io import read_image
 from segconf.overlays.layers import Scale
@@ -81,7 +81,7 @@ def export(
             f"{out}: lies in the prediction folder, whose files it could overwrite. Choose "
             "another folder."
         )
-    out.mkdir(parents=True, exist_ok=True)
+    make_folder(out)
     report = on_progress or (lambda _done, _total: None)
     if options.format == "pdf":
         path = out / DOCUMENT
@@ -97,7 +97,7 @@ def export(
             case.image, case.mask, case.levels, style=style, scale=scale, max_side=options.max_side
         )
         path = out / f"{case.row.case}.{options.format}"
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         (write_png if options.format == "png" else write_jpeg)(path, picture)
         written.append(path)
         report(number, len(rows))

@@ -10,8 +10,7 @@ import numpy as np
 import PIL.Image
 from numpy.typing import NDArray
 
-from segconf.errors import DataError
-from segconf.files import replacing, write_text
+from segconf.files import write_bytes, write_text
 from segconf.images.encoding import png_bytes, write_png
 from segconf.images.types import Image
 from segconf.overlays.layers import Scale, draw_bands, draw_contour
@@ -107,14 +106,7 @@ def write_jpeg(path: Path, pixels: Pixels) -> None:
     """Write colours (h, w, 3); complete or not at all."""
     buffer = io.BytesIO()
     PIL.Image.fromarray(pixels).save(buffer, "jpeg", quality=_JPEG_QUALITY)
-    try:
-        with replacing(path) as temporary:
-            temporary.write_bytes(buffer.getvalue())
-    except OSError as error:
-        raise DataError(
-            f"{path}: cannot be written ({error.strerror}). "
-            "Check that the folder exists, is writable and has space."
-        ) from error
+    write_bytes(path, buffer.getvalue())
 
 
 def _fit(shape: tuple[int, ...], side: int) -> tuple[int, int]:

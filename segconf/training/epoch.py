@@ -26,7 +26,8 @@ from segconf.data.training_set import (
     build_loader,
     training_batches,
 )
-from segconf.errors import TrainingError
+from segconf.errors import FileError, TrainingError
+from segconf.files import described
 from segconf.losses.ranking_terms import total_loss
 from segconf.methods.method import LossContext, method_of
 from segconf.models.encoders import encoder_normalization
@@ -113,8 +114,9 @@ class Trainer:
             self._write(state, epoch)
             if self.group.is_first:
                 self._write_time(epoch, trained - started, time.perf_counter() - trained)
-        except OSError as error:
-            raise TrainingError(cannot_write(self.run, error, state)) from error
+        except (OSError, FileError) as error:
+            reason = error.reason if isinstance(error, FileError) else described(error)
+            raise TrainingError(cannot_write(self.run, reason, state)) from error
         if self.group.is_first:
             self.listener.on_epoch(summary)
         return summary
@@ -269,10 +271,10 @@ def scheduled_rate(rate: float, schedule: str, progress: float) -> float:
             return rate
 
 
-def cannot_write(run: RunFolder, error: OSError, state: TrainingState) -> str:
+def cannot_write(run: RunFolder, reason: str, state: TrainingState) -> str:
     """The message for an epoch that does not fit on the disk."""
     return (
-        f"{run.path}: epoch {state.epoch} cannot be written ({error.strerror or error}). "
+        f"{run.path}: epoch {state.epoch} cannot be written ({reason}). "
         f"{_last_good(run, state)} Free some space and continue with: segconf train --resume "
         f"{run.path}"
     )

@@ -8,7 +8,7 @@ from segconf.calibration.calibrate import calibrate as calibrate_run
 from segconf.checkpoints.weights import load_checkpoint, weights_hash
 from segconf.config.schema import ExperimentConfig
 from segconf.data.splits import Split
-from segconf.errors import CheckpointError, TrainingError
+from segconf.errors import CheckpointError, FileError, TrainingError
 from segconf.ood.detector import OODDetector, load_detector, save_detector
 from segconf.ood.features import FeatureExtractor, describe_cases, described_cases
 from segconf.processes import ProcessGroup
@@ -70,8 +70,8 @@ def _fit_detector(
     detector = OODDetector.fit(training, validation, extractor.grid)
     try:
         save_detector(run.detector_file, detector, sha256)
-    except OSError as error:
+    except FileError as error:
         raise TrainingError(
-            f"{run.detector_file}: cannot be written ({error.strerror or error}). Free some space "
-            f"and continue with: segconf train --resume {run.path}"
+            f"{run.detector_file}: cannot be written ({error.reason}). Free some space and "
+            f"continue with: segconf train --resume {run.path}"
         ) from error

@@ -25,7 +25,7 @@ from segconf.data.preprocessing import Preprocessing
 from segconf.data.splits import Split
 from segconf.data.training_set import TrainingPixels, prepare_training
 from segconf.devices import resolve_device
-from segconf.errors import DataError, TrainingError
+from segconf.errors import DataError, FileError, TrainingError
 from segconf.history.predictions import PredictionHistory
 from segconf.history.probabilities import ProbabilityHistory
 from segconf.methods.method import method_of
@@ -184,9 +184,9 @@ def _finish_members(run: RunFolder, first: RunFolder, config: ExperimentConfig) 
         return
     try:
         save_checkpoint(run.best_file, read_weights(first.best_file), config)
-    except OSError as error:
+    except FileError as error:
         raise TrainingError(
-            f"{run.best_file}: cannot be written ({error.strerror or error}). Free some space and "
+            f"{run.best_file}: cannot be written ({error.reason}). Free some space and "
             f"continue with: segconf train --resume {run.path}"
         ) from error
 

@@ -264,9 +264,9 @@ def test_content_reaches_the_disk_before_its_name(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         done = crash_before(-1, patch)
         history.commit(tmp_path, epoch=0)
-    # Each array, the folder, the marker, the folder: what a reboot leaves is in this order too.
-    one_file = ["open", "fsync", "replace"]
-    assert done == [*one_file * 3, "fsync", *one_file, "fsync"]
+    # Each file and then its folder, the marker last: what a reboot leaves is in this order too.
+    one_file = ["open", "open", "fsync", "replace", "fsync"]
+    assert done == one_file * 4
 
 
 def test_missing_damaged_and_foreign_generations_are_named(tmp_path):

@@ -5,7 +5,7 @@ import numpy as np
 import PIL.Image
 import pytest
 
-from segconf.errors import DataError
+from segconf.errors import DataError, FileError
 from segconf.images.io import read_confidence, read_image, write_confidence, write_mask
 from segconf.images.masks import read_mask
 
@@ -164,5 +164,5 @@ def test_wrong_grid_or_suffix_is_a_mistake_of_the_program(tmp_path):
 
 @pytest.mark.parametrize("name", ["m.png", "m.nii.gz"])
 def test_missing_folder(tmp_path, name):
-    with pytest.raises(DataError, match=rf"{name}: cannot be written.*folder exists"):
+    with pytest.raises(FileError, match=rf"{name}: cannot be written.*Make its folder first"):
         write_mask(tmp_path / "nowhere" / name, np.zeros((2, 2), np.uint8))

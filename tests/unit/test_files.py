@@ -1,0 +1,176 @@
+"""Reading regular files only, writing whole files only, and staying inside a folder."""
+
+import errno
+import os
+import socket
+import threading
+
+import pytest
+
+from segconf.errors import FileError
+from segconf.files import (
+    check_output,
+    inside,
+    is_regular,
+    make_folder,
+    open_regular,
+    read_bytes,
+    read_text,
+    remove_leftovers,
+    replacing,
+    write_text,
+)
+
+needs_posix = pytest.mark.skipif(os.name == "nt", reason="Windows has no such files")
+
+
+@pytest.fixture
+def oddities(tmp_path):
+    """Everything that has a name and is no regular file."""
+    (tmp_path / "folder.png").mkdir()
+    os.mkfifo(tmp_path / "pipe.png")
+    with socket.socket(socket.AF_UNIX) as server:
+        here = os.open(".", os.O_RDONLY)
+        os.chdir(tmp_path)  # the path of a socket is short
+        try:
+            server.bind("socket.png")
+        finally:
+            os.fchdir(here)
+            os.close(here)
+    (tmp_path / "circle.png").symlink_to(tmp_path / "circle.png")
+    (tmp_path / "broken.png").symlink_to(tmp_path / "gone.png")
+    return [*sorted(tmp_path.iterdir()), tmp_path / "gone.png", tmp_path / ("x" * 300)]
+
+
+@needs_posix
+def test_only_regular_files_are_opened(oddities):
+    assert len(oddities) == 7
+    for path in [*oddities, oddities[0].parent / "a" / "b", type(oddities[0])("/dev/zero")]:
+        assert not is_regular(path)
+        with pytest.raises(OSError, match=r".") as refused:
+            open_regular(path)
+        assert refused.value.filename is not None
+
+
+@needs_posix
+def test_a_link_to_a_file_is_a_file(tmp_path):
+    (tmp_path / "a").write_bytes(b"content")
+    (tmp_path / "b").symlink_to(tmp_path / "a")
+    assert is_regular(tmp_path / "b")
+    assert read_bytes(tmp_path / "b") == b"content"
+
+
+def test_a_large_file_is_refused(tmp_path):
+    (tmp_path / "a").write_bytes(b"12345")
+    assert read_bytes(tmp_path / "a", limit=5) == b"12345"
+    with pytest.raises(ValueError, match="larger than 4 bytes"):
+        read_bytes(tmp_path / "a", limit=4)
+
+
+def test_text_may_begin_with_a_byte_order_mark(tmp_path):
+    (tmp_path / "a").write_bytes(b"\xef\xbb\xbf\xc3\xa4")
+    assert read_text(tmp_path / "a") == "ä"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("", ".", "..", "../a", "a/../../b", "/etc/passwd", "a\0b"),
+        *(r"C:\a", "C:a", r"\\host\a", r"a\..\..\b"),
+    ],
+)
+def test_a_name_from_a_file_never_leaves_its_folder(tmp_path, name):
+    with pytest.raises(ValueError, match="below"):
+        inside(tmp_path, name)
+
+
+@pytest.mark.parametrize("name", ["a.png", "a/b.png", "..a/b..", "=1+1", "ä ö.png"])
+def test_a_name_below_a_folder_is_a_path(tmp_path, name):
+    assert inside(tmp_path, name) == tmp_path / name
+
+
+@needs_posix
+def test_a_failed_write_leaves_the_file_before(tmp_path):
+    write_text(tmp_path / "a", "before")
+
+    def broken():
+        with replacing(tmp_path / "a") as temporary:
+            temporary.write_text("half")
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with pytest.raises(FileError, match=r"No space left on device.*Free some space"):
+        broken()
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+    assert (tmp_path / "a").read_text() == "before"
+
+
+def test_the_longest_names_can_be_written(tmp_path):
+    name = "x" * 251 + ".txt"
+    write_text(tmp_path / name, "content")
+    assert (tmp_path / name).read_text() == "content"
+    with pytest.raises(FileError, match="shorter name"):
+        write_text(tmp_path / ("x" * 256), "content")
+
+
+@needs_posix
+def test_whatever_the_disk_refuses_is_said_in_words(tmp_path):
+    (tmp_path / "file").write_text("")
+    (tmp_path / "folder").mkdir()
+    for attempt in (
+        lambda: make_folder(tmp_path / "file"),
+        lambda: make_folder(tmp_path / "file" / "a"),
+        lambda: write_text(tmp_path / "folder", "content"),
+        lambda: write_text(tmp_path / "file" / "a", "content"),
+        lambda: write_text(tmp_path.joinpath(*["x" * 200] * 30), "content"),
+    ):
+        with pytest.raises(FileError, match=r"cannot be written \(.*\)\. [A-Z]"):
+            attempt()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder"]
+
+
+def test_leftovers_go_and_what_is_being_written_stays(tmp_path):
+    old, new, other = (tmp_path / name for name in (".a.part", ".b.part.png", "c.part"))
+    for path in (old, new, other):
+        path.write_text("")
+    os.utime(old, (0, 0))
+    remove_leftovers(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".b.part.png", "c.part"]
+    remove_leftovers(tmp_path, age=0)
+    assert [path.name for path in tmp_path.iterdir()] == ["c.part"]
+
+
+def test_an_output_folder_is_new_empty_or_its_own(tmp_path):
+    images, out = tmp_path / "images", tmp_path / "out"
+    images.mkdir()
+    check_output(out, inputs=[images])
+    out.mkdir()
+    check_output(out, inputs=[images])
+    (out / "metrics.json").write_text("")
+    check_output(out, inputs=[images], known=["metrics.json"])
+    check_output(out, inputs=[images], known=["*.json"])
+    with pytest.raises(FileError, match=r"holds other files, such as metrics\.json"):
+        check_output(out, inputs=[images], known=["*.png"])
+
+
+@pytest.mark.parametrize("place", ["images", "images/out", "other/../images/deep/out"])
+def test_an_output_folder_lies_in_no_input(tmp_path, place):
+    (tmp_path / "images").mkdir()
+    (tmp_path / "other").mkdir()
+    with pytest.raises(FileError, match="which is read"):
+        check_output(tmp_path / place, inputs=[tmp_path / "images"])
+
+
+def test_an_output_folder_is_no_file(tmp_path):
+    (tmp_path / "out").write_text("")
+    with pytest.raises(FileError, match="Choose another folder"):
+        check_output(tmp_path / "out")
+
+
+def test_two_writers_of_one_file_do_not_meet(tmp_path):
+    texts = [str(number) * 100_000 for number in range(8)]
+    threads = [threading.Thread(target=write_text, args=(tmp_path / "a", text)) for text in texts]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (tmp_path / "a").read_text() in texts
