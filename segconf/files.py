@@ -13,8 +13,8 @@ import time
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from io import BufferedReader
 from pathlib import Path, PurePosixPath, PureWindowsPath
-from typing import BinaryIO
 
 from segconf.errors import FileError
 
@@ -49,7 +49,7 @@ def is_regular(path: Path) -> bool:
         return False
 
 
-def open_regular(path: Path) -> BinaryIO:
+def open_regular(path: Path) -> BufferedReader:
     """Open a regular file for reading, without waiting for anything else.
 
     Raises:

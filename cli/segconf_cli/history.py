@@ -23,21 +23,15 @@ def history(
 
     Example: segconf history runs/demo-consistency-24-seed0 --out maps
     """
-    from segconf.errors import SegconfError
     from segconf.training.history_maps import history_maps
 
     epochs = 0
     with counting() as progress:
         total, maps = history_maps(run, data=data, on_prepare=progress)
-        try:
-            for done, image_maps in enumerate(maps, start=1):
-                _write(image_maps, out)
-                progress("history", done, total)
-                epochs = image_maps.epochs
-        except OSError as error:
-            raise SegconfError(
-                f"{out}: cannot be written ({error.strerror or error}). Choose another --out."
-            ) from error
+        for done, image_maps in enumerate(maps, start=1):
+            _write(image_maps, out)
+            progress("history", done, total)
+            epochs = image_maps.epochs
     results().print(
         f"History of {total} images after {epochs} epochs, brightest = always the same (1):\n"
         f"  {out}/pictures      the image beside its maps\n"
@@ -50,6 +44,7 @@ def history(
 def _write(maps: HistoryMaps, out: Path) -> None:
     import numpy as np
 
+    from segconf.files import make_folder, replacing
     from segconf.plots.examples import history_picture
 
     named = {"consistency": maps.consistency}
@@ -57,8 +52,9 @@ def _write(maps: HistoryMaps, out: Path) -> None:
         named["correctness"] = maps.correctness
     for name, values in named.items():
         path = out / name / f"{maps.id}.npy"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        np.save(path, values)
+        make_folder(path.parent)
+        with replacing(path) as temporary, temporary.open("wb") as file:
+            np.save(file, values)
     picture = out / "pictures" / f"{maps.id}.png"
-    picture.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(picture.parent)
     history_picture(picture, maps.id, maps.image, named)

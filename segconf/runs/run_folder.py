@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from segconf import __version__
 from segconf.config.loading import load_config, save_config
 from segconf.config.schema import ExperimentConfig
-from segconf.errors import CheckpointError, ConfigError, DataError, TrainingError
-from segconf.files import replacing, write_text
+from segconf.errors import CheckpointError, ConfigError, DataError, FileError, TrainingError
+from segconf.files import make_folder, remove_leftovers, write_text
 from segconf.runs.run_data import RunData
 
 if TYPE_CHECKING:
@@ -58,22 +58,20 @@ class RunFolder:
         """Make the folder of a new run; one that holds anything is refused."""
         self.check_new()
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
+            make_folder(self.path)
             save_config(config, self.config_file)
             split = {"dataset": data.dataset, "data": data.data, "fingerprint": data.fingerprint}
             marked = {"accepted": data.accepted} if data.accepted else {}
             write_text(self.split_file, json.dumps({**split, **data.ids, **marked}, indent=1))
             write_text(self.environment_file, json.dumps(_environment(device), indent=1))
-        except OSError as error:
-            raise TrainingError(_unwritable(self.path, error.strerror or str(error))) from error
+        except FileError as error:
+            raise TrainingError(_unwritable(self.path, error.reason)) from error
 
     def extend(self, config: ExperimentConfig) -> None:
         """Prepare for continuing: note a new number of epochs, clear what a crash left behind."""
         if config.training.epochs != self.config().training.epochs:
-            with replacing(self.config_file) as temporary:
-                save_config(config, temporary)
-        for leftover in self.path.glob(".*.part"):
-            leftover.unlink()
+            save_config(config, self.config_file)
+        remove_leftovers(self.path, age=0)
 
     def config(self) -> ExperimentConfig:
         """Configuration of the run.
@@ -128,8 +126,9 @@ class RunFolder:
         written = (self.config_file, self.split_file, self.environment_file)
         if all(file.is_file() for file in written):
             return True
-        for file in (*written, *self.path.glob(".*.part")):
+        for file in written:
             file.unlink(missing_ok=True)
+        remove_leftovers(self.path, age=0)
         return False
 
     def _check(self) -> None:
