@@ -14,7 +14,7 @@ import PIL.Image
 import pytest
 from typer.testing import CliRunner
 
-from segconf.errors import CheckpointError, DataError
+from segconf.errors import CheckpointError, DataError, FileError
 from segconf.images.io import read_confidence
 from segconf.inference.model import load_model
 from segconf.inference.predict import predict
@@ -250,7 +250,7 @@ def test_a_full_disk_leaves_no_half_written_file(tmp_path, images, checkpoint, m
 
     monkeypatch.setattr(Path, "write_bytes", fill)
     out = tmp_path / "maps"
-    with pytest.raises(DataError, match="No space left"):
+    with pytest.raises(FileError, match="No space left"):
         run("predict", images, "--out", out, "--checkpoint", checkpoint)
     assert len(written) >= 3
     assert not list(out.rglob("*.part*"))
