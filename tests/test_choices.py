@@ -6,12 +6,13 @@ import pytest
 
 import segconf
 from segconf.active.strategies import STRATEGIES
+from segconf.images.image_format import MapFormat as ImageMapFormat
 from segconf.overlays.overlay import STYLES
 from segconf.registry import METHODS
 from segconf.review.export import Format as ExportFormat
 from segconf_cli.export import Format
 from segconf_cli.main import with_flags
-from segconf_cli.options import MethodName, Strategy, Style
+from segconf_cli.options import MapFormat, MethodName, Strategy, Style
 
 
 @pytest.mark.parametrize(
@@ -21,8 +22,9 @@ from segconf_cli.options import MethodName, Strategy, Style
         (Style, STYLES),
         (Format, get_args(ExportFormat)),
         (MethodName, METHODS.names()),
+        (MapFormat, get_args(ImageMapFormat)),
     ],
-    ids=["strategy", "style", "format", "method"],
+    ids=["strategy", "style", "format", "method", "map format"],
 )
 def test_every_choice_of_the_library_is_an_option(choices, known):
     assert [choice.value for choice in choices] == list(known)

@@ -27,6 +27,19 @@ class Style(StrEnum):
     SIDE_BY_SIDE = "side-by-side"
 
 
+class MapFormat(StrEnum):
+    """Format of masks and maps."""
+
+    PNG = "png"
+    NIFTI = "nifti"
+
+
+class Saved(StrEnum):
+    """What is written only when it is asked for."""
+
+    PROBABILITIES = "probabilities"
+
+
 class Strategy(StrEnum):
     """What images are ranked by for annotation."""
 

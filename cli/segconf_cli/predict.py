@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from segconf_cli.display import messages, results
-from segconf_cli.options import Device, Style
+from segconf_cli.options import Device, MapFormat, Saved, Style
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -46,14 +46,19 @@ def predict(
             rich_help_panel="Network",
         ),
     ] = False,
-    save_probabilities: Annotated[
-        bool,
+    map_format: Annotated[
+        MapFormat | None,
         typer.Option(
-            "--save-probabilities",
-            help="Keep the probabilities of all classes.",
+            "--format",
+            help="Format of masks and maps.",
+            show_default="png, nifti for volumes",
             rich_help_panel="Output",
         ),
-    ] = False,
+    ] = None,
+    save: Annotated[
+        list[Saved] | None,
+        typer.Option(help="Also write a map of every class.", rich_help_panel="Output"),
+    ] = None,
     skip_existing: Annotated[
         bool,
         typer.Option(
@@ -100,7 +105,8 @@ def predict(
     options = PredictOptions(
         tile=tile,
         style=style.value,
-        save_probabilities=save_probabilities,
+        save_probabilities=Saved.PROBABILITIES in (save or []),
+        map_format=None if map_format is None else map_format.value,
         skip_existing=skip_existing,
         workers=workers,
     )

@@ -12,7 +12,7 @@ from pathlib import Path
 from segconf.data.decisions import decisions_file, read_decision_rows
 from segconf.errors import DataError
 from segconf.files import write_text
-from segconf.images.image_format import format_of
+from segconf.images.image_format import format_of, map_file
 from segconf.images.io import read_image, write_mask
 from segconf.images.masks import read_mask
 from segconf.images.types import ByteArray
@@ -159,7 +159,7 @@ def reviewed_masks(maps: Path) -> list[ReviewedMask]:
                 row.case, path, corrected=True, slice=record.slice, image_sha256=record.image_sha256
             )
         elif row.decision == "accept":
-            path = maps / "masks" / f"{row.case}{format_of(row.file).map_suffix}"
+            path = map_file(maps / "masks", row.case, row.file)
             if not path.is_file():
                 raise DataError(f"{path}: the accepted mask of {row.case} is gone. Predict again.")
             found = ReviewedMask(

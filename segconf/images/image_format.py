@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +11,9 @@ from numpy.typing import NDArray
 from segconf.errors import ConfigError, DataError
 from segconf.images.types import Header, Image, ReadOptions
 from segconf.registry import FORMATS, Registry
+
+MapFormat = Literal["png", "nifti"]
+MAP_SUFFIXES: dict[MapFormat, str] = {"png": ".png", "nifti": ".nii.gz"}
 
 _MAP_FORMATS = "A confidence map is a grey PNG of 16 bits or a NIfTI file."
 
@@ -31,7 +34,7 @@ class ImageFormat(ABC):
     has_slices: ClassVar[bool] = False
     """Whether a file can hold a volume of several slices."""
     stores_probabilities: ClassVar[bool] = False
-    """Whether a file can hold the probabilities of all classes, as floating point."""
+    """Whether a file can hold the probabilities of all classes."""
 
     @abstractmethod
     def read_header(self, path: Path) -> Header:
@@ -69,15 +72,6 @@ class ImageFormat(ABC):
         """Write confidence, floats 0..1 or uint16 levels 0..65535, on the grid of an image."""
         raise ValueError(f"{path}: confidence is not written as {self.name}")
 
-    def write_probabilities(
-        self,
-        path: Path,
-        probabilities: NDArray[np.float32],  # noqa: ARG002 - to override
-        like: Image | None,  # noqa: ARG002 - to override
-    ) -> None:
-        """Write probabilities (K, D, H, W) on the grid of an image."""
-        raise ValueError(f"{path}: probabilities are not written as {self.name}")
-
 
 formats: Registry[ImageFormat] = FORMATS
 register = formats.register
@@ -112,6 +106,16 @@ def format_of(path: Path | str) -> ImageFormat:
     if not suffix:
         raise DataError(f"{path}: unknown image format. Convert it to one of {listed_suffixes()}.")
     return _by_suffix(formats.implementations())[suffix]
+
+
+def map_file(folder: Path, case: str, image: Path | str) -> Path:
+    """The mask or map of a case in a folder of them.
+
+    It has the format of maps of its image, or is NIfTI where that was asked for.
+    """
+    own = folder / f"{case}{format_of(image).map_suffix}"
+    chosen = folder / f"{case}{MAP_SUFFIXES['nifti']}"
+    return chosen if chosen.exists() and not own.exists() else own
 
 
 def case_name(path: Path | str) -> str:

@@ -85,7 +85,7 @@ def read_confidence(path: Path | str) -> NDArray[np.float32]:
 
 
 def confidence_bits(path: Path | str) -> int:
-    """Bits per pixel of a confidence map; 0 for NIfTI, which holds floating point."""
+    """Bits per pixel of a confidence map; 0 where it holds floating point."""
     path = Path(path)
     return format_of(path).confidence_bits(path)
 
@@ -122,7 +122,10 @@ def write_mask(path: Path | str, mask: NDArray[Any], *, like: Image | None = Non
 def write_confidence(
     path: Path | str, confidence: NDArray[Any], *, like: Image | None = None
 ) -> None:
-    """Write confidence as 16-bit grey PNG (0..65535, rounded), or as float32 NIfTI.
+    """Write confidence, or the probability of one class, as 16-bit grey PNG or as NIfTI.
+
+    NIfTI has no float16: levels are stored as uint16 with the scale factor 1/65535, so that readers
+    get 0..1, and floats as float32.
 
     Args:
         path: ends in .png, .nii or .nii.gz.
@@ -138,24 +141,6 @@ def write_confidence(
     image_format = _writer(path, confidence, like)
     with complete_file(path) as temporary:
         image_format.write_confidence(temporary, confidence, like)
-
-
-def write_probabilities(
-    path: Path | str, probabilities: NDArray[np.float32], *, like: Image | None = None
-) -> None:
-    """Write probabilities (K, D, H, W) as NIfTI with four axes, classes last.
-
-    Args:
-        path: ends in .nii or .nii.gz.
-        probabilities: of all classes; one slice for a picture.
-        like: image whose grid the maps have; its affine and header are written.
-
-    Raises:
-        FileError: the file cannot be written.
-    """
-    path = Path(path)
-    with complete_file(path) as temporary:
-        format_of(path).write_probabilities(temporary, probabilities, like)
 
 
 def _writer(path: Path, values: NDArray[Any], like: Image | None) -> ImageFormat:

@@ -24,13 +24,11 @@ def millimetres_per_unit(header: Any) -> float:
 
 
 def on_grid(values: NDArray[Any], like: Image | None) -> Any:
-    """File of (H, W), (D, H, W) or (K, D, H, W) on the grid of `like`.
+    """File of (H, W) or (D, H, W) on the grid of `like`.
 
     Without the geometry of an image, voxels have 1 mm and lie as `_PICTURE_AFFINE` says.
     """
-    pixels = values if values.ndim >= _VOLUME_AXES else values[None]  # (D, H, W), (K, D, H, W)
-    if pixels.ndim > _VOLUME_AXES:
-        pixels = np.moveaxis(pixels, 0, -1)  # (D, H, W, K)
+    pixels = values if values.ndim == _VOLUME_AXES else values[None]  # (D, H, W)
     orientation, affine = Orientation(), _PICTURE_AFFINE
     if like is not None and like.affine is not None:
         orientation = like.orientation or Orientation()
@@ -39,7 +37,7 @@ def on_grid(values: NDArray[Any], like: Image | None) -> Any:
     if like is None or not isinstance(like.header, nibabel.Nifti1Header):
         return _NIFTI_1(voxels, affine)
     header: Any = like.header.copy()  # type: ignore[no-untyped-call]
-    if len(header.get_data_shape()) < _VOLUME_AXES == voxels.ndim:
+    if len(header.get_data_shape()) < _VOLUME_AXES:
         voxels = voxels[..., 0]
     header.extensions.clear()  # may describe the patient, and does not describe this map
     header.set_intent("none")

@@ -21,7 +21,7 @@ from segconf.confidence import FloatArray
 from segconf.devices import usable_processors
 from segconf.errors import DataError
 from segconf.files import file_hash
-from segconf.images.image_format import format_of
+from segconf.images.image_format import MapFormat, format_of
 from segconf.images.io import read_header
 from segconf.images.types import ByteArray, Image
 from segconf.inference.model import GridOutput, Model, NetworkInput
@@ -42,6 +42,7 @@ class PredictOptions:
         tile: slide the network over the image at its native resolution.
         style: of the overlays.
         save_probabilities: keep those of all classes.
+        map_format: of masks and maps; pictures for pictures and NIfTI for volumes by default.
         skip_existing: leave images alone that have complete results.
         workers: threads that decode and encode; as many as processors by default.
     """
@@ -49,6 +50,7 @@ class PredictOptions:
     tile: bool = False
     style: Style = "contour"
     save_probabilities: bool = False
+    map_format: MapFormat | None = None
     skip_existing: bool = False
     workers: int | None = None
 

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from segconf import __version__
-from segconf.errors import DataError
+from segconf.errors import ConfigError, DataError
+from segconf.images.image_format import MAP_SUFFIXES, MapFormat, format_of
 from segconf.inference.model import Model, load_model
 from segconf.inference.pipeline import Job, PredictOptions, Progress
 from segconf.inference.sources import Shard, Source, Sources, find_images
@@ -69,8 +70,9 @@ def predict(
     options = options or PredictOptions()
     if not isinstance(model, Model):
         model = load_model(model)
-    folder = PredictionFolder(Path(out))
+    folder = PredictionFolder(Path(out), options.map_format)
     sources = images if isinstance(images, Sources) else _found(images, exclude=folder.path)
+    _check_map_format(sources, options.map_format)
     claim(folder, describe_run(model, sources, options))
     rank = Shard(int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1")))
     own = rank.own((shard or Shard()).own(sources.items))
@@ -88,12 +90,29 @@ def _found(images: Path | str | Sequence[Path | str], *, exclude: Path) -> Sourc
     return find_images([Path(one) for one in given], exclude=exclude)
 
 
+def _check_map_format(sources: Sources, chosen: MapFormat | None) -> None:
+    """Refuse pictures as the results of volumes, before anything is written.
+
+    Raises:
+        ConfigError: PNG is asked for, and an image is a volume.
+    """
+    if chosen is None:
+        return
+    for source in sources.items:
+        own = format_of(source.path)
+        if own.has_slices and not format_of(f"a{MAP_SUFFIXES[chosen]}").has_slices:
+            raise ConfigError(
+                f"{source.file}: {own.name} files can hold volumes, whose masks and maps are not "
+                f"written as {chosen}. Leave the format out, or predict such images apart."
+            )
+
+
 def _is_done(folder: PredictionFolder, source: Source) -> bool:
     path = folder.row(source.case)
     if not path.is_file():
         return False
     row = read_row(path)
-    files = folder.outputs(row.case, row.map_suffix)
+    files = folder.outputs(row.case, folder.map_suffix(row))
     return not row.error and all(file.is_file() for file in files)
 
 
@@ -170,6 +189,7 @@ def describe_run(model: Model, sources: Sources, options: PredictOptions) -> Run
             "tile": options.tile,
             "style": options.style,
             "save_probabilities": options.save_probabilities,
+            "map_format": options.map_format,
         },
         "versions": {
             name: importlib.metadata.version(name) for name in (*model.packages, *PACKAGES)

@@ -8,9 +8,8 @@ from numpy.typing import NDArray
 
 from segconf.confidence import FloatArray, probabilities_of, rows_confidence
 from segconf.conventions import FULL_SCALE
-from segconf.files import make_folder, replacing, write_text
-from segconf.images.image_format import format_of
-from segconf.images.io import write_confidence, write_mask, write_probabilities
+from segconf.files import make_folder, write_text
+from segconf.images.io import write_confidence, write_mask
 from segconf.images.types import ByteArray, Image
 from segconf.results.prediction_folder import PredictionFolder
 from segconf.results.rows import CaseRow
@@ -84,11 +83,14 @@ def with_slices(pixels: ByteArray) -> ByteArray:
 
 def write_maps(folder: PredictionFolder, row: CaseRow, image: Image, maps: Maps) -> None:
     """Write mask, confidence and, where they were kept, probabilities of a case."""
-    suffix, shape = row.map_suffix, image.spatial_shape
+    suffix, shape = folder.map_suffix(row), image.spatial_shape
     write_mask(folder.mask(row.case, suffix), maps.mask.reshape(shape), like=image)
     write_confidence(folder.confidence(row.case, suffix), maps.levels.reshape(shape), like=image)
     if maps.probabilities is not None:
-        _write_probabilities(folder, row, image, maps.probabilities)
+        make_folder(folder.probabilities(row.case, 0, suffix).parent)
+        for number, values in enumerate(maps.probabilities):
+            levels = np.rint(values * FULL_SCALE).astype(np.uint16).reshape(shape)
+            write_confidence(folder.probabilities(row.case, number, suffix), levels, like=image)
 
 
 def write_row(folder: PredictionFolder, row: CaseRow) -> None:
@@ -99,25 +101,12 @@ def write_row(folder: PredictionFolder, row: CaseRow) -> None:
 def write_failure(folder: PredictionFolder, row: CaseRow) -> None:
     """Write the row of an image that was not predicted, and remove results it had before."""
     prepare_folders(folder, row)
-    for path in folder.outputs(row.case, row.map_suffix):
+    for path in folder.outputs(row.case, folder.map_suffix(row)):
         path.unlink(missing_ok=True)
     write_row(folder, row)
 
 
 def prepare_folders(folder: PredictionFolder, row: CaseRow) -> None:
     """Make the folders of a case."""
-    for path in folder.outputs(row.case, row.map_suffix):
+    for path in folder.outputs(row.case, folder.map_suffix(row)):
         make_folder(path.parent)
-
-
-def _write_probabilities(
-    folder: PredictionFolder, row: CaseRow, image: Image, probabilities: np.ndarray
-) -> None:
-    """float16 (K, D, H, W) under the name that nnU-Net uses; for volumes also as float32 maps."""
-    archive = folder.probabilities(row.case, ".npz")
-    make_folder(archive.parent)
-    with replacing(archive) as temporary, temporary.open("wb") as stream:
-        np.savez_compressed(stream, probabilities=probabilities.astype(np.float16))
-    path = folder.probabilities(row.case, row.map_suffix)
-    if format_of(path).stores_probabilities:
-        write_probabilities(path, probabilities, like=image)

@@ -13,6 +13,7 @@ from segconf.calibration.stored import DEFAULT_ORDER
 from segconf.conventions import FULL_SCALE
 from segconf.errors import DataError
 from segconf.files import write_text
+from segconf.images.image_format import MAP_SUFFIXES, MapFormat, image_suffix, map_file
 from segconf.images.io import read_confidence
 from segconf.images.masks import read_mask
 from segconf.overlays.layers import Contour, Scale
@@ -76,9 +77,16 @@ class RunRecord:
 class PredictionFolder:
     """The files of a prediction by name."""
 
-    def __init__(self, path: Path) -> None:
-        """Nothing is read or written yet."""
+    def __init__(self, path: Path, map_format: MapFormat | None = None) -> None:
+        """Nothing is read or written yet.
+
+        Args:
+            path: of the folder.
+            map_format: in which maps are written; when not given, that of maps of the image, or
+                the one that is there.
+        """
         self.path = path
+        self._map_format = map_format
         self.run_file = path / "run.json"
         self.table_file = path / "cases.csv"
         self.page_file = path / "review.html"
@@ -91,9 +99,15 @@ class PredictionFolder:
         """Confidence of every pixel."""
         return self.path / "confidence" / f"{case}{suffix}"
 
-    def probabilities(self, case: str, suffix: str) -> Path:
-        """Probabilities of all classes, where they were asked for."""
-        return self.path / "probabilities" / f"{case}{suffix}"
+    def probabilities(self, case: str, number: int, suffix: str) -> Path:
+        """Probability of the class with that number, where they were asked for."""
+        return self.path / "probabilities" / f"{case}_{number}{suffix}"
+
+    def map_suffix(self, row: CaseRow) -> str:
+        """Ending of the mask and the maps of a case."""
+        if self._map_format is not None:
+            return MAP_SUFFIXES[self._map_format]
+        return image_suffix(map_file(self.path / "masks", row.case, row.file))
 
     def overlay(self, case: str) -> Path:
         """The picture to look at."""
@@ -158,9 +172,9 @@ class PredictionFolder:
     def read_slice(self, row: CaseRow) -> tuple[NDArray[np.uint8], NDArray[np.uint16]]:
         """Mask and confidence levels (H, W) of the slice that the overlay shows."""
         classes = self.record().scale.classes
-        mask_file = self.mask(row.case, row.map_suffix)
-        mask = read_mask(mask_file, classes=max(classes, 2))
-        confidence = read_confidence(self.confidence(row.case, row.map_suffix))
+        suffix = self.map_suffix(row)
+        mask = read_mask(self.mask(row.case, suffix), classes=max(classes, 2))
+        confidence = read_confidence(self.confidence(row.case, suffix))
         if mask.ndim == 3:  # noqa: PLR2004 - a volume of several slices
             mask, confidence = mask[row.slice], confidence[row.slice]
         return mask, np.rint(confidence.astype(np.float64) * FULL_SCALE).astype(np.uint16)

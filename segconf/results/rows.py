@@ -92,11 +92,6 @@ class CaseRow:
         """Whether a flag calls for a look at the case; a note does not."""
         return any(not flag.startswith(NOTE) for flag in self.flags)
 
-    @property
-    def map_suffix(self) -> str:
-        """Suffix of its mask and its confidence map."""
-        return format_of(self.file).map_suffix
-
     def to_json(self) -> str:
         """As it is kept beside the maps; nan is null."""
         return json.dumps(self.plain(), ensure_ascii=False, indent=1) + "\n"

@@ -9,7 +9,7 @@ from segconf.data.cases import CaseSet, raise_problems
 from segconf.data.decisions import decided_cases, read_decisions
 from segconf.data.splits import Split, read_id_list, split_cases
 from segconf.errors import DataError, TrainingError
-from segconf.images.image_format import format_of
+from segconf.images.image_format import map_file
 from segconf.methods.method import method_of
 from segconf.runs.run_data import RunData
 from segconf.runs.run_folder import RunFolder
@@ -90,7 +90,7 @@ def accepted_masks(decisions: Path, maps: Path, found: CaseSet) -> dict[str, Pat
     problems = [f"{name}: accepted, but no training image of that name" for name in unknown]
     masks: dict[str, Path] = {}
     for name, cases in matched.items():
-        mask = maps / "masks" / f"{name}{format_of(cases[0].image_path).map_suffix}"
+        mask = map_file(maps / "masks", name, cases[0].image_path)
         if mask.is_file():
             masks |= dict.fromkeys((case.id for case in cases), mask)
         else:

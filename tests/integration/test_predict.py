@@ -14,8 +14,8 @@ import PIL.Image
 import pytest
 from typer.testing import CliRunner
 
-from segconf.errors import CheckpointError, DataError, FileError
-from segconf.images.io import read_confidence
+from segconf.errors import CheckpointError, ConfigError, DataError, FileError
+from segconf.images.io import read_confidence, read_image
 from segconf.inference.model import load_model
 from segconf.inference.predict import predict
 from segconf.inference.sources import find_images
@@ -181,28 +181,64 @@ def test_volumes_keep_affine_and_header(tmp_path, checkpoint):
     out = tmp_path / "maps"
     arguments = ("predict", tmp_path / "v.nii.gz", "--checkpoint", checkpoint)
 
-    run(*arguments, "--out", out, "--save-probabilities")
+    run(*arguments, "--out", out, "--save", "probabilities")
 
-    for folder in ("masks", "confidence"):
-        saved = nibabel.load(out / folder / "v.nii.gz")
-        assert saved.shape == (30, 40, 3)
-        np.testing.assert_allclose(saved.affine, affine)
-        assert saved.header.get_xyzt_units()[0] == "mm"
-    probabilities = np.load(out / "probabilities" / "v.npz")["probabilities"]
-    assert (probabilities.shape, probabilities.dtype) == ((2, 3, 40, 30), np.float16)
-    volume = nibabel.load(out / "probabilities" / "v.nii.gz")
-    assert volume.shape == (30, 40, 3, 2)
-    assert volume.get_data_dtype() == np.float32
-    np.testing.assert_allclose(volume.get_fdata().transpose(3, 2, 1, 0), probabilities, atol=6e-4)
-    confidence = nibabel.load(out / "confidence" / "v.nii.gz").get_fdata()
-    np.testing.assert_allclose(confidence, volume.get_fdata().max(axis=-1), atol=1e-5)
+    names = ("masks/v", "confidence/v", "probabilities/v_0", "probabilities/v_1")
+    saved = [nibabel.load(out / f"{name}.nii.gz") for name in names]
+    for file in saved:
+        assert file.shape == (30, 40, 3)
+        np.testing.assert_array_equal(file.affine, nibabel.load(tmp_path / "v.nii.gz").affine)
+        assert file.header.get_xyzt_units()[0] == "mm"
+    mask, confidence, background, foreground = (file.get_fdata() for file in saved)
+    np.testing.assert_allclose(background + foreground, 1, atol=2e-5)
+    np.testing.assert_allclose(confidence, np.maximum(background, foreground), atol=1e-7)
+    np.testing.assert_array_equal(mask, foreground > background)
+    logits = native_logits(load_model(checkpoint, device="cpu"), read_image(tmp_path / "v.nii.gz"))
+    # Rows and columns of the file lead to the front and to the left: (D, K, H, W) back to them.
+    expected = logits.softmax(dim=1)[:, 1].numpy().transpose(1, 2, 0)[::-1]
+    np.testing.assert_allclose(foreground, expected, atol=1e-5)
 
     again = tmp_path / "again"
-    run(*arguments, "--out", again, "--save-probabilities")
+    run(*arguments, "--out", again, "--save", "probabilities")
     assert digests(again) == digests(out)
     run("export", out, "--out", tmp_path / "pictures")
     exported = (tmp_path / "pictures" / "v.png").read_bytes()
     assert exported == (out / "overlays" / "v.png").read_bytes()
+
+
+def test_probabilities_of_pictures_and_maps_as_nifti(tmp_path, checkpoint):
+    write_picture(tmp_path / "images/a.png", disc(40, 56))
+    arguments = ("predict", tmp_path / "images", "--checkpoint", checkpoint)
+    png, nifti = tmp_path / "png", tmp_path / "nifti"
+
+    run(*arguments, "--out", png, "--save", "probabilities")
+    run(*arguments, "--out", nifti, "--save", "probabilities", "--format", "nifti")
+
+    for name in ("masks/a", "confidence/a", "probabilities/a_0", "probabilities/a_1"):
+        with PIL.Image.open(png / f"{name}.png") as picture:
+            levels = np.asarray(picture)  # (H, W)
+        file = nibabel.load(nifti / f"{name}.nii.gz")
+        assert file.shape == (56, 40, 1)
+        # Upright in an axial slice: columns to the patient's left, rows to the back.
+        np.testing.assert_array_equal(file.affine, np.diag([-1.0, -1.0, 1.0, 1.0]))
+        scale = 1 if name == "masks/a" else 65535
+        np.testing.assert_array_equal(np.rint(file.get_fdata()[..., 0].T * scale), levels)
+        assert file.get_fdata().max() <= 1
+    assert digests(png / "overlays") == digests(nifti / "overlays")
+    run("export", nifti, "--out", tmp_path / "again")
+    assert digests(tmp_path / "again") == digests(nifti / "overlays")
+    again = run(*arguments, "--out", nifti, "--save", "probabilities", "--format", "nifti")
+    assert again.exit_code == 0
+    with pytest.raises(DataError, match="made in another way"):
+        run(*arguments, "--out", nifti)
+
+
+def test_a_volume_is_not_written_as_pictures(tmp_path, checkpoint):
+    nibabel.save(nibabel.Nifti1Image(np.zeros((9, 8, 3)), np.eye(4)), tmp_path / "v.nii.gz")
+    arguments = ("predict", tmp_path / "v.nii.gz", "--checkpoint", checkpoint)
+    with pytest.raises(ConfigError, match=r"v\.nii\.gz: nifti files can hold volumes"):
+        run(*arguments, "--out", tmp_path / "maps", "--format", "png")
+    assert not (tmp_path / "maps").exists()
 
 
 def test_export_renders_the_same_overlays_and_others(tmp_path, maps):

@@ -43,6 +43,8 @@ _BROKEN = (
     *(AttributeError, zlib.error, ImageFileError, HeaderDataError),
 )
 _VOLUME_AXES = 3
+# The largest float32 of which 65535 are not more than 1.
+_LEVEL = float(np.nextafter(np.float32(1 / FULL_SCALE), np.float32(0)))
 
 
 @register
@@ -124,9 +126,11 @@ class Nifti(ImageFormat):
         confidence = values[0].astype(np.float32)  # (D, H, W)
         return np.ascontiguousarray(confidence[0] if len(confidence) == 1 else confidence)
 
-    def confidence_bits(self, path: Path) -> int:  # noqa: ARG002 - the same for every file
-        """0: values are floating point."""
-        return 0
+    def confidence_bits(self, path: Path) -> int:
+        """16 for scaled levels, 0 for floating point."""
+        with open_volume(path) as volume:
+            kind = volume.file.get_data_dtype()
+        return 8 * kind.itemsize if np.issubdtype(kind, np.integer) else 0
 
     def read_probabilities(self, path: Path) -> NDArray[np.float32]:
         """The classes are the channels."""
@@ -139,16 +143,13 @@ class Nifti(ImageFormat):
         nibabel.save(on_grid(labels, like), path)
 
     def write_confidence(self, path: Path, confidence: NDArray[Any], like: Image | None) -> None:
-        """Write float32 voxels; levels are divided by 65535."""
+        """Write float32 voxels, or uint16 levels with the factor that makes them 0..1."""
+        if confidence.dtype != np.uint16:
+            confidence = confidence.astype(np.float32)
+        file = on_grid(confidence, like)
         if confidence.dtype == np.uint16:
-            confidence = confidence / np.float32(FULL_SCALE)
-        nibabel.save(on_grid(confidence.astype(np.float32), like), path)
-
-    def write_probabilities(
-        self, path: Path, probabilities: NDArray[np.float32], like: Image | None
-    ) -> None:
-        """Write four axes, the classes last."""
-        nibabel.save(on_grid(probabilities, like), path)
+            file.header.set_slope_inter(_LEVEL, 0)
+        nibabel.save(file, path)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,12 +19,12 @@ from segconf.images.io import (
     read_probabilities,
     write_confidence,
     write_mask,
-    write_probabilities,
 )
 from segconf.images.masks import read_mask
 from segconf.inference.model import load_model
 from segconf.inference.predict import predict
 from segconf.inference.sources import find_images
+from segconf.results.prediction_folder import PredictionFolder
 from segconf.results.rows import CaseRow
 from tests.tiny_models import write_checkpoint
 
@@ -155,20 +155,15 @@ def test_confidence_round_trip(tmp_path, image_format, sample):
     np.testing.assert_array_equal(read_confidence(path), read)
 
 
-def test_probabilities_round_trip(tmp_path, image_format, sample):
-    image = read_image(sample)
+def test_probabilities_of_other_tools(tmp_path, image_format, sample):
     path = tmp_path / f"probabilities{image_format.map_suffix}"
-    probabilities = np.random.default_rng(4).random((2, read_header(sample).slices, 12, 9))
-    probabilities = probabilities.astype(np.float32)
     if format_of(path).stores_probabilities:
-        write_probabilities(path, probabilities, like=image)
-        np.testing.assert_array_equal(read_probabilities(path), probabilities)
+        values = np.random.default_rng(4).random((2, *VOLUME.shape)).astype(np.float32)
+        nibabel.save(nibabel.Nifti1Image(values.T, OBLIQUE), path)  # (columns, ..., classes)
+        np.testing.assert_array_equal(read_probabilities(path), values)
     else:
-        with pytest.raises(ValueError, match="probabilities are not written"):
-            write_probabilities(path, probabilities, like=image)
         with pytest.raises(DataError, match="no probabilities"):
-            read_probabilities(path)
-        assert not path.exists()
+            read_probabilities(sample)
 
 
 def test_maps_lie_where_the_image_lies(tmp_path, image_format, sample):
@@ -326,7 +321,7 @@ def test_a_package_adds_a_format(graymaps, tmp_path):
     assert case_name(path) == "a"
     assert [case.id for case in pair_folder(graymaps, None).cases] == ["a"]
     assert [source.case for source in find_images([graymaps]).items] == ["a"]
-    assert CaseRow("a", "a.pgm").map_suffix == ".png"
+    assert PredictionFolder(tmp_path).map_suffix(CaseRow("a", "a.pgm")) == ".png"
     with pytest.raises(DataError, match=r"looked for .*\.pgm"):
         find_images([tmp_path / "site-packages" / "graymaps-1.0.dist-info"])
     with pytest.raises(DataError, match=r"a\.pgm: pgm files hold no confidence maps"):
