@@ -59,7 +59,8 @@ def show_comparison(comparison: Comparison) -> None:
             Column(_head(m), [difference_cell(row, m) for row in compared])
             for m in comparison.metrics
         ]
-        title = f"minus {_short_name(comparison.baseline, labels)}, 95% intervals over images"
+        short = _short_name(comparison.baseline, labels)
+        title = f"minus {short}, 95% intervals over {comparison.resampled}"
         _show_tables(title, _names(compared, labels), columns)
     ours = [row for row in comparison.rows if not row.is_published]
     columns = [

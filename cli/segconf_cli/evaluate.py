@@ -147,3 +147,12 @@ def show_report(report: EvaluationReport) -> None:
         f"Hausdorff-95 {mean['hausdorff95']:.1f} pixels",
         highlight=False,
     )
+    by_class = [f"{name[5:]}: {mean[name]:.3f}" for name in mean if name[5:].isdigit()]
+    if by_class:
+        results().print(f"Dice by class: {', '.join(by_class)}", highlight=False)
+    low, high = report.per_image_intervals["dice"]
+    over = f"{about['groups']} groups" if about["resampled"] == "groups" else "images"
+    results().print(
+        f"Intervals resample {over}; that of the mean Dice is {low:.3f} to {high:.3f}.",
+        highlight=False,
+    )

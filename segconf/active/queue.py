@@ -139,7 +139,7 @@ def write_contact_sheet(
     for pixels in queue.pool.batches([choice.number for choice in choices]):
         for image, logits in zip(pixels, model.grid_logits(pixels), strict=True):
             rank, choice = len(tiles) + 1, choices[len(tiles)]
-            maps = Maps.of_grid(logits)
+            maps = Maps.of_grid(logits[None])
             tiles.append(
                 Tile(
                     image=np.moveaxis(image, -1, 0),

@@ -8,6 +8,7 @@ from typing import Literal
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from segconf.calibration.conformal import (
@@ -29,9 +30,10 @@ from segconf.calibration.stored import (
 from segconf.calibration.temperature import TemperatureFit, WrittenBatches, fit_temperature
 from segconf.calibration.threshold import fit_threshold
 from segconf.checkpoints.weights import store_temperature
+from segconf.confidence import FloatArray
 from segconf.conventions import IGNORE
 from segconf.data.cache import Progress
-from segconf.data.cases import Case
+from segconf.data.cases import ImageCases, images_of
 from segconf.devices import resolve_device
 from segconf.errors import ConfigError
 from segconf.inference.torch_model import TorchModel
@@ -41,7 +43,7 @@ from segconf.metrics.streaming import ConfidenceMetrics
 from segconf.results.maps import Maps
 from segconf.results.rows import CaseRow
 from segconf.results.summary import summarize
-from segconf.runs.run_cases import BATCH, GridCases, masked_cases
+from segconf.runs.run_cases import BATCH, GridCases, masked_cases, whole_images
 from segconf.runs.run_folder import RunFolder
 
 DEFAULT_MAX_RISK = 0.02
@@ -100,17 +102,20 @@ def calibrate(  # noqa: PLR0913 - an entry function: every value that can be cho
     folder = RunFolder(path)
     cases, root = masked_cases(folder, "val", None if data is None else Path(data))
     model = TorchModel(path, device=resolve_device(device), batch_size=BATCH, calibrated=False)
+    images = images_of(cases)
+    cases = tuple(case for image in images for case in image.cases)
     grid_cases = GridCases(cases, root, model.config, "val", on_progress)
     with WrittenBatches(lambda: _logits(model, grid_cases, on_progress)) as batches:
-        fit = fit_temperature(batches) if scaling == "temperature" else None
+        of_cases = [case.group for case in cases]
+        fit = fit_temperature(batches, of_cases) if scaling == "temperature" else None
         temperature = 1.0 if fit is None else fit.temperature
-        found = _measure(batches(), cases, temperature, classes=model.config.model.classes)
-    threshold = fit_threshold(found.pooled, found.summaries, max_risk)
-    referral = fit_referral(found.rows, found.dice, target_dice)
-    images = len(cases)
-    groups = [case.group for case in cases]
-    pooled = pooled_by_group(found.counts, groups)
-    contours, curves = fit_contours(pooled, sorted(set(guarantees)), images)
+        found = _measure(batches(), images, temperature, classes=model.config.model.classes)
+    groups = [image.group for image in images]
+    threshold = fit_threshold(found.pooled, found.summaries, max_risk, groups=groups)
+    referral = fit_referral(found.rows, found.dice, target_dice, groups=groups)
+    pooled = pooled_by_group(found.counts, of_cases)
+    contours, curves = fit_contours(pooled, sorted(set(guarantees)), len(images))
+    counts = {"images": len(images), "groups": len(set(groups))}
     calibration = Calibration(
         weights_sha256=model.weights_sha256,
         temperature=None
@@ -120,7 +125,7 @@ def calibrate(  # noqa: PLR0913 - an entry function: every value that can be cho
             interval=fit.interval,
             nll_before=fit.nll_before,
             nll=fit.nll,
-            images=images,
+            **counts,
         ),
         threshold=StoredThreshold(
             confidence=threshold.threshold,
@@ -130,7 +135,7 @@ def calibrate(  # noqa: PLR0913 - an entry function: every value that can be cho
             coverage=threshold.coverage,
             coverage_interval=threshold.coverage_interval,
             right_below=_known(threshold.right_below),
-            images=images,
+            **counts,
         ),
         referral=StoredReferral(
             score=referral.score,
@@ -139,7 +144,7 @@ def calibrate(  # noqa: PLR0913 - an entry function: every value that can be cho
             fraction=referral.fraction,
             kept_dice=_known(referral.kept_dice),
             kept_dice_interval=None if math.isnan(referral.kept_dice) else referral.interval,
-            images=images,
+            **counts,
         ),
         referral_guarantee=certify_referral(
             scores_of(found.rows, SCORE), found.dice, groups, target_dice=target_dice
@@ -190,7 +195,7 @@ class _Measured:
 
 def _measure(
     batches: Iterator[tuple[Tensor, Tensor]],
-    cases: Sequence[Case],
+    images: Sequence[ImageCases],
     temperature: float,
     *,
     classes: int,
@@ -201,23 +206,37 @@ def _measure(
     rows: list[CaseRow] = []
     reached: list[float] = []
     counts: list[Counts] = []
-    for logits, masks in batches:
+    arrays = ((logits.numpy(), masks.numpy()) for logits, masks in batches)
+    for image, logits, masks in whole_images(images, arrays):
         before.update(logits, masks)
-        for one, mask in zip(logits / temperature, masks.numpy(), strict=True):
-            metrics = ConfidenceMetrics(num_classes=classes)
-            metrics.update(one[None], mask[None])
-            pooled.merge(metrics)
-            summaries.append(metrics.summary())
-            case, maps = cases[len(rows)], Maps.of_grid(one.numpy())
-            row = CaseRow(case.id, case.image_path.name, *mask.shape)
-            rows.append(summarize(row, maps, threshold=0))
-            reached.append(dice_of(maps, mask))
-            counts.append(class_counts(one.numpy(), mask))
+        scaled = np.asarray(logits / np.float32(temperature), np.float32)
+        metrics = ConfidenceMetrics(num_classes=classes)
+        metrics.update(scaled, masks)
+        pooled.merge(metrics)
+        summaries.append(metrics.summary())
+        row, dice_reached = scored_image(image, scaled, masks, threshold=0)
+        rows.append(row)
+        reached.append(dice_reached)
+        counts += [class_counts(one, mask) for one, mask in zip(scaled, masks, strict=True)]
     return _Measured(before, pooled, summaries, rows, np.array(reached), counts)
 
 
-def dice_of(maps: Maps, mask: np.ndarray[tuple[int, ...], np.dtype[np.uint8]]) -> float:
-    """Foreground Dice of a predicted slice; 1 where both masks are empty: nothing was missed."""
-    valid = mask != IGNORE
-    overlap = dice((maps.mask[0] > 0) & valid, (mask > 0) & valid)
-    return 1.0 if math.isnan(overlap) else overlap
+def scored_image(
+    image: ImageCases, logits: FloatArray, masks: NDArray[np.uint8], *, threshold: float
+) -> tuple[CaseRow, float]:
+    """The row that `predict` would write, on the network's grid, and the foreground Dice reached.
+
+    The Dice is 1 where both masks are empty: nothing was missed.
+
+    Args:
+        image: a picture or a whole volume.
+        logits: (D, K, h, w), after the temperature.
+        masks: (D, h, w), 255 = ignore.
+        threshold: the referral threshold.
+    """
+    maps, valid = Maps.of_grid(logits), masks != IGNORE
+    _, height, width = masks.shape
+    row = CaseRow(image.name, image.path.name, height, width, group=image.group)
+    overlap = dice((maps.mask > 0) & valid, (masks > 0) & valid)
+    reached = 1.0 if math.isnan(overlap) else overlap
+    return summarize(row, maps, threshold=threshold), reached

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from segconf.metrics.bootstrap import draw_units, percentile_interval
+from segconf.metrics.bootstrap import draw_units, mean_interval, percentile_interval
 from segconf.metrics.selective import harmonic_difference
 
 SCORES = (
@@ -80,11 +80,16 @@ def image_aurc(score: NDArray[Any], risk: NDArray[Any], weights: NDArray[Any] | 
 
 
 def aurc_interval(
-    score: NDArray[Any], risk: NDArray[Any], *, resamples: int = 1000, seed: int = 0
+    score: NDArray[Any],
+    risk: NDArray[Any],
+    groups: Sequence[str],
+    *,
+    resamples: int = 1000,
+    seed: int = 0,
 ) -> tuple[float, float]:
-    """95% percentile interval of `image_aurc` over resampled images."""
+    """95% percentile interval of `image_aurc` over resampled groups of images."""
     generator = torch.Generator().manual_seed(seed)
-    weights = draw_units(len(score), generator, resamples=resamples)  # (R, N)
+    weights = draw_units(groups, generator, resamples=resamples)  # (R, N)
     return percentile_interval(image_aurc(score, risk, weights))
 
 
@@ -135,7 +140,7 @@ class ReferralFit:
         threshold: cases below are referred; infinite where the target was not reached.
         fraction: of the validation cases that are referred.
         kept_dice: mean Dice of the others; nan where there are none.
-        interval: of that mean, 95% over resampled images.
+        interval: of that mean, 95% over resampled groups of images.
     """
 
     score: str
@@ -145,13 +150,16 @@ class ReferralFit:
     interval: tuple[float, float]
 
 
-def fit_referral(rows: Sequence[ScoredCase], dice: Floats, target_dice: float) -> ReferralFit:
+def fit_referral(
+    rows: Sequence[ScoredCase], dice: Floats, target_dice: float, *, groups: Sequence[str]
+) -> ReferralFit:
     """Choose the score with the smallest image-level AURC, and its threshold for the target.
 
     Args:
-        rows: validation cases.
+        rows: validation cases, as `predict` would write them: one for a whole volume.
         dice: (N,) that they reached.
         target_dice: mean Dice that the cases which are not referred should have.
+        groups: of the cases.
     """
     risk = 1 - dice
     best = min(SCORES, key=lambda name: image_aurc(scores_of(rows, name), risk))
@@ -160,7 +168,6 @@ def fit_referral(rows: Sequence[ScoredCase], dice: Floats, target_dice: float) -
     kept = score >= found.threshold  # (N,)
     interval = (float("nan"), float("nan"))
     if kept.any():
-        weights = draw_units(len(dice), torch.Generator().manual_seed(0))[:, kept]  # (R, kept)
-        drawn = weights.sum(axis=1)
-        interval = percentile_interval((weights @ dice[kept])[drawn > 0] / drawn[drawn > 0])
+        weights = draw_units(groups, torch.Generator().manual_seed(0))[:, kept]  # (R, kept)
+        interval = mean_interval(dice[kept], weights)
     return ReferralFit(best, found.threshold, found.fraction, found.kept_quality, interval)

@@ -25,13 +25,18 @@ DEFAULT_ORDER = "expected_dice"
 
 
 class StoredTemperature(Section):
-    """The temperature that logits are divided by, and what it does to the NLL."""
+    """The temperature that logits are divided by, and what it does to the NLL.
+
+    As in all parts, `images` is the number of validation images behind the numbers (a volume is
+    one), and `groups` that of the groups which the intervals resample; null means the images.
+    """
 
     value: Temperature
     interval: Interval
     nll_before: Number
     nll: Number
     images: Count
+    groups: Count | None = None
 
 
 class StoredThreshold(Section):
@@ -48,6 +53,7 @@ class StoredThreshold(Section):
     right_below: Probability | None
     """Fraction of right pixels among those below the threshold; null without any."""
     images: Count
+    groups: Count | None = None
 
 
 class StoredReferral(Section):
@@ -62,6 +68,7 @@ class StoredReferral(Section):
     kept_dice: Probability | None
     kept_dice_interval: Interval | None
     images: Count
+    groups: Count | None = None
 
     @property
     def limit(self) -> float:

@@ -2,7 +2,7 @@
 
 import math
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,6 +11,7 @@ from torch import Tensor
 
 from segconf.conventions import IGNORE
 from segconf.errors import DataError
+from segconf.metrics.bootstrap import group_numbers
 
 BOUNDS = (0.05, 20.0)
 """A temperature beyond these says that the images cannot tell it, not that it is needed."""
@@ -35,7 +36,7 @@ class TemperatureFit:
 
     Attributes:
         temperature: T of softmax(z / T).
-        interval: 95%, over images.
+        interval: 95%, over groups of images.
         nll: mean NLL at the temperature.
         nll_before: mean NLL at temperature 1.
         passes: passes over the images that it took.
@@ -53,11 +54,15 @@ class TemperatureFit:
         return self.temperature in BOUNDS
 
 
-def fit_temperature(batches: Batches) -> TemperatureFit:
+def fit_temperature(batches: Batches, groups: Sequence[str] | None = None) -> TemperatureFit:
     """Minimise the mean NLL of softmax(z / T) over T by L-BFGS on log T, starting at T = 1.
 
     Logits are never held in memory: each evaluation of the NLL is a pass over the batches. Of all
     passes the best one counts, so the NLL is never larger than that at T = 1.
+
+    Args:
+        batches: makes a pass over all images.
+        groups: of the images, for the interval; each on its own when not given.
 
     Raises:
         DataError: when no pixel is annotated, or the logits are not finite.
@@ -85,19 +90,27 @@ def fit_temperature(batches: Batches) -> TemperatureFit:
     optimizer.step(closure)  # type: ignore[no-untyped-call]
     nll, best = min(tried)
     temperature = BOUNDS[0] if best == low else BOUNDS[1] if best == high else math.exp(best)
-    interval = temperature_interval(batches(), temperature)
+    interval = temperature_interval(batches(), temperature, groups)
     return TemperatureFit(temperature, interval, nll, tried[0][0], len(tried) + 1)
 
 
 def temperature_interval(
-    batches: Iterable[tuple[Tensor, Tensor]], temperature: float
+    batches: Iterable[tuple[Tensor, Tensor]],
+    temperature: float,
+    groups: Sequence[str] | None = None,
 ) -> tuple[float, float]:
-    """95% interval of a fitted temperature, robust to the dependence of pixels within an image.
+    """95% interval of a fitted temperature, robust to the dependence of pixels within a group.
 
-    The sandwich estimate for theta = log T with images as units: with the slope ``s_i`` of the NLL
-    of image i at theta and the curvature ``h`` of the NLL of all images, the standard error is
-    ``sqrt(sum_i s_i^2) / h``. With u = z / T and p = softmax(u), the curvature of a pixel is the
+    The sandwich estimate for theta = log T with groups as units: with the slope ``s_g`` of the NLL
+    of group g at theta and the curvature ``h`` of the NLL of all groups, the standard error is
+    ``sqrt(sum_g s_g^2) / h``. With u = z / T and p = softmax(u), the curvature of a pixel is the
     variance of u under p plus its slope with opposite sign.
+
+    Args:
+        batches: a pass over all images.
+        temperature: that was fitted.
+        groups: of the images, in their order: slices of a volume belong together. Each image is on
+            its own when not given.
     """
     slopes: list[float] = []
     curvature = 0.0
@@ -114,6 +127,8 @@ def temperature_interval(
             curvature += float(variance.sum()) - slope
     if curvature <= 0:
         return BOUNDS
+    if groups is not None:
+        slopes = np.bincount(group_numbers(groups), slopes).tolist()
     error = NORMAL_975 * math.sqrt(math.fsum(slope**2 for slope in slopes)) / curvature
     return temperature * math.exp(-min(error, _WIDEST)), temperature * math.exp(min(error, _WIDEST))
 

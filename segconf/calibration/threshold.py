@@ -20,7 +20,7 @@ class Threshold:
         threshold: the lowest confidence whose pixels, from it upwards, keep the risk.
         max_risk: fraction of wrong pixels that was allowed.
         risk: fraction of wrong pixels at or above the threshold; nan without any.
-        risk_interval: of that fraction at this threshold, 95% over resampled images.
+        risk_interval: of that fraction at this threshold, 95% over resampled groups of images.
         coverage: fraction of pixels at or above the threshold.
         coverage_interval: the same for the coverage.
         right_below: fraction of right pixels below the threshold; nan without any.
@@ -36,7 +36,12 @@ class Threshold:
 
 
 def fit_threshold(
-    pooled: ConfidenceMetrics, summaries: Sequence[ImageSummary], max_risk: float, *, seed: int = 0
+    pooled: ConfidenceMetrics,
+    summaries: Sequence[ImageSummary],
+    max_risk: float,
+    *,
+    groups: Sequence[str],
+    seed: int = 0,
 ) -> Threshold:
     """Lowest confidence at or above which at most `max_risk` of the pixels are wrong.
 
@@ -44,6 +49,7 @@ def fit_threshold(
         pooled: all validation pixels.
         summaries: the same, image by image, for the intervals.
         max_risk: fraction of wrong pixels that is allowed.
+        groups: of the images.
         seed: of the resampling.
     """
     found = pooled.threshold_for_risk(max_risk)
@@ -52,7 +58,7 @@ def fit_threshold(
     above = found.coverage * pixels
     right_above = above * (1 - found.risk) if above else 0.0
     below = pixels - above
-    risk_interval, coverage_interval = _intervals(summaries, found.log_odds, seed)
+    risk_interval, coverage_interval = _intervals(summaries, groups, found.log_odds, seed)
     return Threshold(
         threshold=min(found.confidence, 1.0),
         max_risk=max_risk,
@@ -65,10 +71,10 @@ def fit_threshold(
 
 
 def _intervals(
-    summaries: Sequence[ImageSummary], log_odds: float, seed: int
+    summaries: Sequence[ImageSummary], groups: Sequence[str], log_odds: float, seed: int
 ) -> tuple[tuple[float, float], tuple[float, float]]:
-    """Percentiles of risk and coverage at a fixed threshold over resampled images."""
+    """Percentiles of risk and coverage at a fixed threshold over resampled groups."""
     counts = np.array([summary.counts_above(log_odds) for summary in summaries])  # (I, 3)
-    weights = draw_units(len(summaries), torch.Generator().manual_seed(seed))  # (R, I)
+    weights = draw_units(groups, torch.Generator().manual_seed(seed))  # (R, I)
     wrong, above, total = (weights @ counts).T  # (R,) each
     return percentile_interval(ratio(wrong, above)), percentile_interval(ratio(above, total))

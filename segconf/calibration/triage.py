@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from segconf.calibration.calibrate import dice_of
+from segconf.calibration.calibrate import scored_image
 from segconf.calibration.referral import (
     SCORES,
     Referral,
@@ -23,17 +23,17 @@ from segconf.calibration.referral import (
 )
 from segconf.calibration.stored import StoredReferral
 from segconf.data.cache import Progress
+from segconf.data.cases import images_of
 from segconf.devices import resolve_device
 from segconf.errors import CheckpointError, DataError
 from segconf.files import make_folder, write_text
 from segconf.inference.model import Model
 from segconf.inference.torch_model import TorchModel
+from segconf.metrics.bootstrap import resampled_unit
 from segconf.plots.image_scores import referral_plot
-from segconf.results.maps import Maps
 from segconf.results.prediction_folder import PredictionFolder
 from segconf.results.rows import OUT_OF_DISTRIBUTION, CaseRow
-from segconf.results.summary import summarize
-from segconf.runs.run_cases import BATCH, GridCases, masked_cases
+from segconf.runs.run_cases import BATCH, GridCases, masked_cases, whole_images
 from segconf.runs.run_folder import RunFolder
 
 Floats = NDArray[np.float64]
@@ -47,7 +47,8 @@ _DEFINITIONS = {
     "fraction": "fewest cases to refer, lowest score first, so that the others reach the target",
     "without a score": "an empty predicted mask has no border or foreground: it goes first",
     "random": "referring at random leaves the mean as it is: none or all have to be referred",
-    "interval": "95%, percentiles of 1000 resamples of images",
+    "image": "a picture, or a whole volume",
+    "interval": "95%, percentiles of 1000 resamples of what `resampled` names",
 }
 
 
@@ -136,7 +137,7 @@ def triage(
     reports = {
         name: ScoreReport(
             image_aurc(score, risk),
-            aurc_interval(score, risk),
+            aurc_interval(score, risk, [row.group for row in rows]),
             cases_to_refer(score, dice, rule.target_dice),
         )
         for name, score in columns.items()
@@ -155,14 +156,16 @@ def _scored_cases(
     cases, root = masked_cases(run, split, data)
     rows: list[CaseRow] = []
     reached: list[float] = []
-    for images, masks in GridCases(cases, root, model.config, split, on_progress).batches():
-        for logits, mask in zip(model.grid_logits(images), masks, strict=True):
-            case, maps = cases[len(rows)], Maps.of_grid(logits)
-            row = CaseRow(case.id, case.image_path.name, *mask.shape)
-            rows.append(summarize(row, maps, threshold=model.scale.threshold))
-            reached.append(dice_of(maps, mask))
+    images = images_of(cases)
+    cases = tuple(case for image in images for case in image.cases)
+    small = GridCases(cases, root, model.config, split, on_progress)
+    batches = ((model.grid_logits(pixels), masks) for pixels, masks in small.batches())
+    for image, logits, masks in whole_images(images, batches):
+        row, dice = scored_image(image, logits, masks, threshold=model.scale.threshold)
+        rows.append(row)
+        reached.append(dice)
         if on_progress is not None:
-            on_progress(f"{split} images", len(rows), len(cases))
+            on_progress(f"{split} images", len(rows), len(images))
     return rows, np.array(reached)
 
 
@@ -171,16 +174,18 @@ def _write(found: Triage, rows: list[CaseRow], dice: Floats, weights_sha256: str
     make_folder(folder)
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["case", "dice", *SCORES])
+    writer.writerow(["case", "group", "dice", *SCORES])
     for row, reached in zip(rows, dice, strict=True):
         values = [getattr(row, name) for name in SCORES]
         numbers = ["" if math.isnan(value) else f"{value:.6f}" for value in (reached, *values)]
-        writer.writerow([row.case, *numbers])
+        writer.writerow([row.case, row.group, *numbers])
     write_text(folder / "triage.csv", text.getvalue())
     content = {
         "weights_sha256": weights_sha256,
         "split": found.split,
         "images": found.cases,
+        "groups": len({row.group for row in rows}),
+        "resampled": resampled_unit([row.group for row in rows]),
         "mean_dice": found.mean_dice,
         "target_dice": rule.target_dice,
         "default": rule.score,

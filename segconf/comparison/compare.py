@@ -1,4 +1,7 @@
-"""Runs side by side: the table of the paper, and differences that are paired by image."""
+"""Runs side by side: the table of the paper, and differences that are paired by image.
+
+Both runs of a difference see the same images; what is resampled are their groups.
+"""
 
 import json
 import statistics
@@ -12,7 +15,7 @@ import torch
 from segconf.checkpoints.weights import BEST, weights_hash
 from segconf.errors import CheckpointError, ConfigError
 from segconf.evaluation.report import SUMMARIES, load_curves, load_summaries
-from segconf.metrics.bootstrap import bootstrap_differences
+from segconf.metrics.bootstrap import bootstrap_differences, resampled_unit
 from segconf.metrics.definitions import METRICS
 from segconf.metrics.image_summary import ImageSummary
 from segconf.metrics.reliability import ReliabilityCurve
@@ -65,6 +68,7 @@ class Evaluated:
     about: Mapping[str, Any]
     metrics: Mapping[str, float]  # raw, strict
     summaries: Mapping[str, ImageSummary]
+    groups: Sequence[str]  # of each image
     curve: RiskCoverageCurve
     reliability: ReliabilityCurve
 
@@ -98,6 +102,12 @@ class Comparison:
     rows: tuple[Row, ...]
     baseline: str
     split: str
+
+    @property
+    def resampled(self) -> str:
+        """What the intervals of the differences resample: images, or groups of them."""
+        ours = next(row for row in self.rows if not row.is_published)
+        return resampled_unit(ours.runs[0].groups)
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -167,7 +177,7 @@ def read_evaluation(run: Path, split: str) -> Evaluated:
     folder = run / "evaluation" / split
     try:
         about = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
-        summaries = load_summaries(folder / SUMMARIES)
+        summaries, groups = load_summaries(folder / SUMMARIES)
         metrics = about["metrics"]["all"]["strict"]
         curve, reliability = load_curves(folder / SUMMARIES)
     except FileNotFoundError:
@@ -175,14 +185,16 @@ def read_evaluation(run: Path, split: str) -> Evaluated:
             f"{run}: not evaluated on the {split} images yet. Run: {_command(run, split)}"
         ) from None
     except (OSError, ValueError, KeyError) as error:
-        raise CheckpointError(f"{folder}: not a readable evaluation ({error}).") from error
+        raise CheckpointError(
+            f"{folder}: not a readable evaluation ({error}). Evaluate again: {_command(run, split)}"
+        ) from error
     if (run / BEST).is_file() and about.get("weights_sha256") != weights_hash(run):
         raise CheckpointError(
             f"{folder}: belongs to other weights than those now in {run}. Evaluate it again: "
             f"{_command(run, split)}"
         )
     values = {name: float("nan") if value is None else value for name, value in metrics.items()}
-    return Evaluated(run, about, values, summaries, curve, reliability)
+    return Evaluated(run, about, values, summaries, groups, curve, reliability)
 
 
 def _command(run: Path, split: str) -> str:
@@ -202,6 +214,11 @@ def _check_same_images(runs: Sequence[Evaluated]) -> None:
             raise ConfigError(
                 f"{run.path} and {runs[0].path} were evaluated on different images "
                 f"({len(run.summaries)} and {len(runs[0].summaries)}). Evaluate them on the same."
+            )
+        if list(run.groups) != list(runs[0].groups):
+            raise ConfigError(
+                f"{run.path} and {runs[0].path} were evaluated with different groups of the same "
+                "images. Evaluate both again."
             )
         if run.about["grid"] != runs[0].about["grid"]:
             raise ConfigError(
@@ -232,6 +249,7 @@ def _row(name: str, members: Sequence[Evaluated], baseline: Sequence[Evaluated])
             [list(run.summaries.values()) for run in members],
             [list(run.summaries.values()) for run in baseline],
             torch.Generator().manual_seed(0),
+            groups=members[0].groups,
         )
     return Row(name, tuple(members), values, spread, difference)
 

@@ -94,7 +94,8 @@ def as_markdown(comparison: Comparison) -> str:
         lines.append(f"| {row.name} | " + " | ".join(cells) + " |")
     compared = [row for row in comparison.rows if row.difference]
     if compared:
-        lines += ["", f"Difference to {comparison.baseline}, 95% interval over images:", ""]
+        over = f"95% interval over {comparison.resampled}"
+        lines += ["", f"Difference to {comparison.baseline}, {over}:", ""]
         lines += _markdown_heads(heads)
         lines += [
             f"| {row.name} | " + " | ".join(difference_cell(row, m) for m in metrics) + " |"

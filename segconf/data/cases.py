@@ -14,6 +14,8 @@ SIDECAR_SUFFIXES = {".csv", ".html", ".json", ".md", ".pdf", ".txt", ".xml", ".y
 SIDECAR_NAMES = {"thumbs.db", "desktop.ini"}
 SHOWN_PROBLEMS = 10
 GROUPS = "groups.csv"
+SLICE = "_z"
+"""Stands between the id of a volume and the number of a slice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +28,7 @@ class Case:
         mask_path: the file of the mask; None for an unlabeled image.
         slice_index: of a volume.
         group: what belongs together, such as a volume or a patient: all of it is held out, or none.
-            The name of the file where nothing else is known.
+            The id of the file where nothing else is known.
     """
 
     id: str
@@ -38,11 +40,55 @@ class Case:
     def __post_init__(self) -> None:
         """A case without a group is a group of its own, with its slices."""
         if not self.group:
-            object.__setattr__(self, "group", self.image_path.name)
+            object.__setattr__(self, "group", self.file_id)
+
+    @property
+    def file_id(self) -> str:
+        """Id of the file: that of a slice without the number of the slice."""
+        volume, mark, _ = self.id.rpartition(SLICE)
+        return volume if mark and self.slice_index is not None else self.id
 
     def without_mask(self) -> "Case":
         """The same case with its mask hidden, as the training must see an unlabeled one."""
         return replace(self, mask_path=None)
+
+
+@dataclass(frozen=True, slots=True)
+class ImageCases:
+    """The cases of one file: a picture, or the slices of a volume in their order.
+
+    Attributes:
+        name: id of the file.
+        group: what the file belongs to.
+        cases: one for a picture.
+    """
+
+    name: str
+    group: str
+    cases: tuple[Case, ...]
+
+    @property
+    def path(self) -> Path:
+        """The file."""
+        return self.cases[0].image_path
+
+
+def images_of(cases: Sequence[Case]) -> tuple[ImageCases, ...]:
+    """Cases by file, in the order in which the files first occur.
+
+    A file is what is predicted, judged and referred; its slices are not independent of each other.
+    """
+    files: dict[Path, list[Case]] = {}
+    for case in cases:
+        files.setdefault(case.image_path, []).append(case)
+    return tuple(
+        ImageCases(own[0].file_id, own[0].group, tuple(sorted(own, key=_slice_number)))
+        for own in files.values()
+    )
+
+
+def _slice_number(case: Case) -> int:
+    return case.slice_index or 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +260,8 @@ def _slices(case: Case) -> list[Case]:
     if slices == 1:
         return [case]
     return [
-        replace(case, id=f"{case.id}_z{index:03d}", slice_index=index) for index in range(slices)
+        replace(case, id=f"{case.id}{SLICE}{index:03d}", slice_index=index)
+        for index in range(slices)
     ]
 
 

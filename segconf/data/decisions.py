@@ -116,7 +116,7 @@ def decided_cases(
             by_name.setdefault(name, []).append(case)
     matched: dict[str, tuple[Case, ...]] = {}
     for name in decisions:
-        exact = [case for case in by_name.get(name, []) if name in (case.id, _file_id(case))]
+        exact = [case for case in by_name.get(name, []) if name in (case.id, case.file_id)]
         fitting = exact or by_name.get(name) or by_name.get(PurePosixPath(name).name, [])
         if len({case.image_path for case in fitting}) > 1:
             raise DataError(
@@ -130,13 +130,8 @@ def decided_cases(
 
 
 def _names(case: Case) -> set[str]:
-    ids = {case.id, _file_id(case)}
+    ids = {case.id, case.file_id}
     return ids | {PurePosixPath(name).name for name in ids}
-
-
-def _file_id(case: Case) -> str:
-    """Id of the file: that of a slice without the number of the slice."""
-    return case.id if case.slice_index is None else case.id.rpartition("_z")[0]
 
 
 def _json_rows(text: str) -> list[dict[str, Any]]:

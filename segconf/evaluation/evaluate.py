@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from segconf.data.cache import Progress
-from segconf.data.cases import Case
+from segconf.data.cases import ImageCases, images_of
 from segconf.devices import resolve_device
 from segconf.evaluation.evaluator import CHALLENGE_LIMIT, Evaluator, Tolerances
 from segconf.evaluation.report import EvaluationReport, build_report, write_report
@@ -21,7 +21,7 @@ from segconf.inference.torch_model import TorchModel, native_logits
 from segconf.metrics.streaming import ConfidenceMetrics
 from segconf.processes import ProcessGroup, joined
 from segconf.runs.epochs import training_seconds
-from segconf.runs.run_cases import BATCH, GridCases, masked_cases
+from segconf.runs.run_cases import BATCH, GridCases, masked_cases, whole_images
 from segconf.runs.run_folder import RunFolder
 
 Pair = tuple[Tensor, NDArray[np.uint8]]
@@ -120,15 +120,15 @@ class _Source:
     def evaluate(self, split: str) -> Evaluator:
         """Evaluate the images of a split, in parts; every rank gets the whole result."""
         cases, root = masked_cases(self.run, split, self.options.data)
-        own = cases[self.group.rank :: self.group.world]
+        images = images_of(cases)
+        own = images[self.group.rank :: self.group.world]
         evaluator = Evaluator(self.model.config.model.classes, self.options.tolerances)
-        small = GridCases(own, root, self.model.config, split, self.on_progress)
-        pairs = self._native_pairs(own) if self.options.native else self._grid_pairs(small)
-        for number, (case, (logits, mask)) in enumerate(zip(own, pairs, strict=True), start=1):
-            evaluator.add_logits(case.id, logits, mask)
+        pairs = self._native_pairs(own) if self.options.native else self._grid_pairs(own, root)
+        for number, (image, (logits, mask)) in enumerate(zip(own, pairs, strict=True), start=1):
+            evaluator.add_logits(image.name, logits, mask, group=image.group)
             if self.on_progress is not None and self.group.is_first:
                 self.on_progress(f"{split} images", number, len(own))
-        return self._merged(evaluator, [case.id for case in cases])
+        return self._merged(evaluator, [image.name for image in images])
 
     def _merged(self, evaluator: Evaluator, order: Sequence[str]) -> Evaluator:
         for pooled in evaluator.pooled.values():
@@ -139,28 +139,31 @@ class _Source:
         evaluator.summaries = [by_case[case][1] for case in order]
         return evaluator
 
-    def _grid_pairs(self, cases: GridCases) -> Iterator[Pair]:
-        """Logits and masks on the network's grid."""
-        for images, masks in cases.batches():
-            logits = torch.from_numpy(self.model.grid_logits(images))
-            yield from zip(logits, masks, strict=True)
+    def _grid_pairs(self, images: Sequence[ImageCases], root: Path) -> Iterator[Pair]:
+        """Logits (D, K, h, w) and masks (D, h, w) on the network's grid."""
+        cases = [case for image in images for case in image.cases]
+        small = GridCases(cases, root, self.model.config, self.options.split, self.on_progress)
+        batches = ((self.model.grid_logits(pixels), masks) for pixels, masks in small.batches())
+        for _, logits, masks in whole_images(images, batches):
+            yield torch.from_numpy(logits), masks
 
-    def _native_pairs(self, cases: Sequence[Case]) -> Iterator[Pair]:
+    def _native_pairs(self, images: Sequence[ImageCases]) -> Iterator[Pair]:
         """Logits brought to the grid of the files, as `predict` does, and the files' masks."""
         config = self.model.config
-        for case in cases:
-            if case.mask_path is None:
-                raise ValueError(f"case {case.id} has no mask")
-            image = self.model.read(case.image_path)
+        for one in images:
+            mask_path = one.cases[0].mask_path
+            if mask_path is None:
+                raise ValueError(f"image {one.name} has no mask")
+            image = self.model.read(one.path)
             logits = native_logits(self.model, image)  # (K, H, W) or (D, K, H, W)
             mask = read_mask(
-                case.mask_path,
+                mask_path,
                 classes=config.model.classes,
                 ignore_255=config.data.ignore_255,
-                slice_index=case.slice_index,
-                image=read_header(case.image_path),
+                image=read_header(one.path),
             )
-            yield logits if case.slice_index is None else logits[case.slice_index], mask
+            slices = [case.slice_index for case in one.cases if case.slice_index is not None]
+            yield (logits[slices], mask[slices]) if slices else (logits, mask)
 
 
 def _about(run: RunFolder, model: TorchModel, options: EvaluationOptions) -> dict[str, object]:

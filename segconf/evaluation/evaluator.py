@@ -1,4 +1,7 @@
-"""Scores of single images and pooled pixels: overlap, distance of the outlines, confidence."""
+"""Scores of single images and pooled pixels: overlap, distance of the outlines, confidence.
+
+An image is what one file holds: a picture, or a volume, which is judged as a whole.
+"""
 
 import math
 import warnings
@@ -14,7 +17,7 @@ from torch import Tensor
 
 from segconf.conventions import IGNORE
 from segconf.metrics.image_summary import ImageSummary
-from segconf.metrics.overlap import dice, expected_dice, iou
+from segconf.metrics.overlap import class_dice, class_iou, expected_dice, foreground_confusion
 from segconf.metrics.streaming import ConfidenceMetrics
 
 STRATA = ("all", "boundary", "foreground")
@@ -22,13 +25,19 @@ STRATA = ("all", "boundary", "foreground")
 
 CHALLENGE_LIMIT = 0.65
 """Below this Jaccard index the ISIC challenge counts a case as a failure (0)."""
+_PICTURE_AXES = 2
 
 
 @dataclass(frozen=True, slots=True)
 class CaseScores:
-    """The row of an image in `cases.csv`; nan where a score is not defined."""
+    """The row of an image in `cases.csv`; nan where a score is not defined.
+
+    Overlaps and outlines are those of the foreground, every class but 0. `class_dice` has a number
+    for each of these classes.
+    """
 
     case: str
+    group: str
     dice: float
     iou: float
     challenge_jaccard: float
@@ -38,6 +47,7 @@ class CaseScores:
     expected_dice: float
     hausdorff95: float
     surface_dice: float
+    class_dice: tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +61,11 @@ class Tolerances:
 
 
 class Evaluator:
-    """Counts image after image: pixels pooled by stratum, a row and a summary per image."""
+    """Counts image after image: pixels pooled by stratum, a row and a summary per image.
+
+    Arrays of a volume begin with its slices: (D, K, H, W), and (D, H, W) for the mask. Those of a
+    picture may leave that axis out.
+    """
 
     def __init__(self, classes: int, tolerances: Tolerances) -> None:
         """Start without any image."""
@@ -61,21 +75,39 @@ class Evaluator:
         self.rows: list[CaseScores] = []
         self.summaries: list[ImageSummary] = []
 
-    def add(self, case: str, probabilities: Tensor, mask: NDArray[np.uint8]) -> None:
-        """Evaluate an image by its probabilities (K, H, W); mask (H, W), 255 = ignore."""
-        metrics = ConfidenceMetrics(num_classes=self.classes)
-        metrics.update_probabilities(probabilities[None], mask[None])
-        self._count(case, metrics, probabilities, mask)
+    @property
+    def groups(self) -> list[str]:
+        """The group of each image."""
+        return [row.group for row in self.rows]
 
-    def add_logits(self, case: str, logits: Tensor, mask: NDArray[np.uint8]) -> None:
-        """Evaluate an image by its logits (K, H, W), after the temperature."""
+    def add(
+        self, case: str, probabilities: Tensor, mask: NDArray[np.uint8], *, group: str | None = None
+    ) -> None:
+        """Evaluate an image by its probabilities; 255 in the mask = ignore.
+
+        Args:
+            case: name of the image.
+            probabilities: (K, H, W) or (D, K, H, W).
+            mask: (H, W) or (D, H, W).
+            group: what the image belongs to; a group of its own when not given.
+        """
+        values, slices = _with_slices(probabilities, mask)
         metrics = ConfidenceMetrics(num_classes=self.classes)
-        metrics.update(logits[None], mask[None])
-        self._count(case, metrics, logits, mask, are_logits=True)
+        metrics.update_probabilities(values, slices)
+        self._count((case, group or case), metrics, values, slices)
+
+    def add_logits(
+        self, case: str, logits: Tensor, mask: NDArray[np.uint8], *, group: str | None = None
+    ) -> None:
+        """Evaluate an image by its logits, after the temperature; the rest is as in `add`."""
+        values, slices = _with_slices(logits, mask)
+        metrics = ConfidenceMetrics(num_classes=self.classes)
+        metrics.update(values, slices)
+        self._count((case, group or case), metrics, values, slices, are_logits=True)
 
     def _count(
         self,
-        case: str,
+        name: tuple[str, str],
         metrics: ConfidenceMetrics,
         values: Tensor,
         mask: NDArray[np.uint8],
@@ -84,54 +116,98 @@ class Evaluator:
     ) -> None:
         truth = (mask > 0) & (mask != IGNORE)
         self.pooled["all"].merge(metrics)
-        for name, inside in (
+        for stratum, inside in (
             ("boundary", boundary_band(truth, self.tolerances.boundary)),
             ("foreground", truth),
         ):
-            part = self.pooled[name]
+            part = self.pooled[stratum]
             update = part.update if are_logits else part.update_probabilities
-            update(values[None], np.where(inside, mask, IGNORE)[None])
-        probabilities = values.double().softmax(dim=0) if are_logits else values.double()
-        row = _scores(case, probabilities.numpy(), mask, metrics, self.tolerances.surface)
-        self.rows.append(row)
+            update(values, np.where(inside, mask, IGNORE))
+        found = _Found.of(values, mask, are_logits=are_logits)
+        self.rows.append(_scores(name, found, truth, metrics, self.tolerances.surface))
         self.summaries.append(metrics.summary())
 
 
+def _with_slices(values: Tensor, mask: NDArray[np.uint8]) -> tuple[Tensor, NDArray[np.uint8]]:
+    """(D, K, H, W) and (D, H, W) of a volume, or of a picture as a single slice."""
+    return (values[None], mask[None]) if mask.ndim == _PICTURE_AXES else (values, mask)
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What was predicted where the mask says something.
+
+    Attributes:
+        foreground: (D, H, W) predicted foreground.
+        mean_confidence: nan where nothing is annotated.
+        expected_dice: of the foreground.
+    """
+
+    foreground: NDArray[np.bool_]
+    mean_confidence: float
+    expected_dice: float
+
+    @classmethod
+    def of(cls, values: Tensor, mask: NDArray[np.uint8], *, are_logits: bool) -> "_Found":
+        """One slice after another, because a volume in float64 may not fit into the memory."""
+        foreground = np.zeros(mask.shape, np.bool_)
+        confidence = overlap = mass = 0.0
+        for index, (plane, labels) in enumerate(zip(values, mask, strict=True)):
+            wide = plane.double()
+            probabilities = (wide.softmax(dim=0) if are_logits else wide).numpy()  # (K, H, W)
+            valid = labels != IGNORE
+            foreground[index] = (probabilities.argmax(axis=0) > 0) & valid
+            weight = np.where(valid, 1 - probabilities[0], 0)  # (H, W)
+            confidence += float(probabilities.max(axis=0)[valid].sum())
+            overlap += float(weight[foreground[index]].sum())
+            mass += float(weight.sum())
+        pixels = int(np.count_nonzero(mask != IGNORE))
+        return cls(
+            foreground,
+            confidence / pixels if pixels else math.nan,
+            expected_dice(overlap, mass, int(np.count_nonzero(foreground))),
+        )
+
+
 def _scores(
-    case: str,
-    probabilities: NDArray[np.float64],
-    mask: NDArray[np.uint8],
+    name: tuple[str, str],
+    found: _Found,
+    truth: NDArray[np.bool_],
     metrics: ConfidenceMetrics,
     tolerance: float,
 ) -> CaseScores:
-    valid = mask != IGNORE
-    found = (probabilities.argmax(axis=0) > 0) & valid
-    truth = (mask > 0) & valid
-    foreground = np.where(valid, 1 - probabilities[0], 0)  # (H, W)
-    overlap = iou(found, truth)
-    hausdorff95, surface = _outline_scores(found, truth, tolerance)
+    merged = foreground_confusion(metrics.confusion)
+    overlap = float(class_iou(merged)[1])
+    hausdorff95, surface = _outline_scores(found.foreground, truth, tolerance)
     values = metrics.compute()
     return CaseScores(
-        case=case,
-        dice=dice(found, truth),
+        case=name[0],
+        group=name[1],
+        dice=float(class_dice(merged)[1]),
         iou=overlap,
         challenge_jaccard=0.0 if overlap < CHALLENGE_LIMIT else overlap,
         aurc=values["aurc"],
         ece=values["ece"],
-        mean_confidence=float(probabilities.max(axis=0)[valid].mean()) if valid.any() else math.nan,
-        expected_dice=expected_dice(
-            float(foreground[found].sum()), float(foreground.sum()), int(found.sum())
-        ),
+        mean_confidence=found.mean_confidence,
+        expected_dice=found.expected_dice,
         hausdorff95=hausdorff95,
         surface_dice=surface,
+        class_dice=tuple(class_dice(metrics.confusion)[1:].tolist()),
     )
 
 
 def boundary_band(truth: NDArray[np.bool_], distance: float) -> NDArray[np.bool_]:
     """Pixels whose centre is at most so far from a pixel of the other side of the true outline.
 
-    Empty where there is no outline: an image without foreground, or of nothing else.
+    In each slice on its own, because the distance between slices is not that between pixels. Empty
+    where there is no outline: a slice without foreground, or of nothing else.
+
+    Args:
+        truth: (H, W) or (D, H, W).
+        distance: in pixels.
     """
+    if truth.ndim > _PICTURE_AXES:
+        return np.stack([boundary_band(plane, distance) for plane in truth])
     if truth.all() or not truth.any():
         return np.zeros_like(truth)
     to_outside: NDArray[np.float64] = distance_transform_edt(truth)
@@ -142,12 +218,14 @@ def boundary_band(truth: NDArray[np.bool_], distance: float) -> NDArray[np.bool_
 def _outline_scores(
     found: NDArray[np.bool_], truth: NDArray[np.bool_], tolerance: float
 ) -> tuple[float, float]:
-    """Hausdorff-95 in pixels and surface Dice; nan where one of the two is empty."""
+    """Hausdorff-95 in pixels and surface Dice of (D, H, W); nan where one of the two is empty."""
     if not found.any() or not truth.any():
         return math.nan, math.nan
+    if len(truth) == 1:
+        found, truth = found[0], truth[0]
     first, second = (
         torch.from_numpy(np.stack([~region, region]))[None].float() for region in (found, truth)
-    )  # (1, 2, H, W) each: background and foreground
+    )  # (1, 2, H, W) or (1, 2, D, H, W) each: background and foreground
     with warnings.catch_warnings():
         # MONAI builds on parts of other libraries that announce changes of their own.
         warnings.simplefilter("ignore")

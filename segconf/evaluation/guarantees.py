@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from segconf.calibration.conformal import Counts, Floats, Kind, areas, fractions, level_of
 from segconf.calibration.referral_guarantee import UNDEFINED
 from segconf.calibration.stored import StoredContour, StoredContourCurve, StoredReferralGuarantee
-from segconf.metrics.bootstrap import draw_units, percentile_interval
+from segconf.metrics.bootstrap import draw_units, mean_interval
 from segconf.metrics.selective import ratio
 from segconf.plots.promised_and_kept import KeptPoint
 
@@ -135,8 +135,9 @@ def _mean_interval(loss: Floats) -> tuple[float, tuple[float, float]]:
     known = loss[~np.isnan(loss)]
     if known.size == 0:
         return math.nan, (math.nan, math.nan)
-    weights = draw_units(len(known), torch.Generator().manual_seed(0))  # (R, U)
-    return float(known.mean()), percentile_interval(weights @ known / len(known))
+    units = [str(number) for number in range(len(known))]
+    weights = draw_units(units, torch.Generator().manual_seed(0))  # (R, U)
+    return float(known.mean()), mean_interval(known, weights)
 
 
 def _band_fraction(

@@ -5,7 +5,7 @@ import io
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,7 +14,13 @@ import torch
 
 from segconf.evaluation.evaluator import CaseScores, Evaluator
 from segconf.files import make_folder, replacing, write_text
-from segconf.metrics.bootstrap import RESAMPLES, bootstrap_metrics
+from segconf.metrics.bootstrap import (
+    RESAMPLES,
+    bootstrap_metrics,
+    draw_units,
+    mean_interval,
+    resampled_unit,
+)
 from segconf.metrics.definitions import METRICS, PROTOCOLS
 from segconf.metrics.image_summary import ImageSummary
 from segconf.metrics.reliability import ReliabilityCurve
@@ -26,17 +32,20 @@ Interval = tuple[float, float]
 
 Kept = TypeVar("Kept", ImageSummary, RiskCoverageCurve, ReliabilityCurve)
 SUMMARIES = "images.npz"
-SCORES = tuple(field.name for field in fields(CaseScores) if field.name != "case")
+NAMES = ("case", "group")
+SCORES = tuple(f.name for f in fields(CaseScores) if f.name not in (*NAMES, "class_dice"))
+_SEVERAL = 2
 
 
 @dataclass(frozen=True, slots=True)
 class EvaluationReport:
-    """Metrics by stratum (raw values), intervals over images, and a row per image."""
+    """Metrics by stratum (raw values), intervals over groups of images, and a row per image."""
 
     about: Mapping[str, object]
     metrics: Mapping[str, Mapping[str, Mapping[str, float]]]  # stratum, protocol, metric
     intervals: Mapping[str, Interval]  # of the strict metrics over all pixels
     per_image: Mapping[str, float]
+    per_image_intervals: Mapping[str, Interval]  # of the means
     cases: Sequence[CaseScores]
     pooled: ConfidenceMetrics
     summaries: Sequence[ImageSummary]
@@ -46,23 +55,41 @@ def build_report(
     evaluator: Evaluator, about: Mapping[str, object], *, seed: int = 0
 ) -> EvaluationReport:
     """Metrics, intervals and averages of the images that were evaluated."""
-    generator = torch.Generator().manual_seed(seed)
-    per_image = {name: _mean([getattr(row, name) for row in evaluator.rows]) for name in SCORES}
+    rows, groups = [scores_of_row(row) for row in evaluator.rows], evaluator.groups
+    weights = draw_units(groups, torch.Generator().manual_seed(seed))  # (R, I)
+    columns = {name: np.array([row[name] for row in rows]) for name in rows[0]}
+    per_image = {name: _mean(values.tolist()) for name, values in columns.items()}
     overlaps = [row.dice for row in evaluator.rows if not math.isnan(row.dice)] or [math.nan]
     quartiles = np.quantile(overlaps, [0.25, 0.5, 0.75]).tolist()
     per_image |= dict(zip(("dice_q1", "dice_median", "dice_q3"), quartiles, strict=True))
+    counts = {
+        "images": len(rows),
+        "groups": len(set(groups)),
+        "resampled": resampled_unit(groups),
+        "pixels": evaluator.pooled["all"].pixels,
+    }
     return EvaluationReport(
-        about={**about, "images": len(evaluator.rows), "pixels": evaluator.pooled["all"].pixels},
+        about={**about, **counts},
         metrics={
             name: {"strict": pooled.compute("strict"), "paper": pooled.compute("paper")}
             for name, pooled in evaluator.pooled.items()
         },
-        intervals=bootstrap_metrics(evaluator.summaries, generator),
+        intervals=bootstrap_metrics(
+            evaluator.summaries, torch.Generator().manual_seed(seed), groups=groups
+        ),
         per_image=per_image,
+        per_image_intervals={n: mean_interval(values, weights) for n, values in columns.items()},
         cases=evaluator.rows,
         pooled=evaluator.pooled["all"],
         summaries=evaluator.summaries,
     )
+
+
+def scores_of_row(row: CaseScores) -> dict[str, float]:
+    """Scores of an image by the name of their column; the Dice of each class of several."""
+    by_class = row.class_dice if len(row.class_dice) >= _SEVERAL else ()
+    classes = {f"dice_{number}": value for number, value in enumerate(by_class, 1)}
+    return {**{name: getattr(row, name) for name in SCORES}, **classes}
 
 
 def write_report(report: EvaluationReport, folder: Path) -> None:
@@ -72,8 +99,9 @@ def write_report(report: EvaluationReport, folder: Path) -> None:
         **report.about,
         "metrics": report.metrics,
         "intervals": {name: list(interval) for name, interval in report.intervals.items()},
-        "interval": f"95%, percentiles of {RESAMPLES} resamples of whole images",
+        "interval": f"95%, percentiles of {RESAMPLES} resamples of {report.about['resampled']}",
         "per_image": report.per_image,
+        "per_image_intervals": {n: list(pair) for n, pair in report.per_image_intervals.items()},
         "confusion": report.pooled.confusion.tolist(),
         "definitions": {name: metric.definition for name, metric in METRICS.items()},
         "protocols": PROTOCOLS,
@@ -96,18 +124,20 @@ def save_summaries(path: Path, report: EvaluationReport) -> None:
     risk, bins = report.pooled.risk_coverage(), report.pooled.reliability()
     arrays |= {f"curve_{f.name}": np.asarray(getattr(risk, f.name)) for f in fields(risk)}
     arrays |= {f"reliability_{f.name}": np.asarray(getattr(bins, f.name)) for f in fields(bins)}
-    names = np.array([row.case for row in report.cases])
+    arrays["cases"] = np.array([row.case for row in report.cases])
+    arrays["groups"] = np.array([row.group for row in report.cases])
     with replacing(path) as temporary, temporary.open("wb") as file:
-        np.savez_compressed(file, allow_pickle=False, cases=names, **arrays)
+        np.savez_compressed(file, allow_pickle=False, **arrays)
 
 
-def load_summaries(path: Path) -> dict[str, ImageSummary]:
-    """Summaries by case."""
+def load_summaries(path: Path) -> tuple[dict[str, ImageSummary], list[str]]:
+    """Summaries by case, and the groups that the cases belong to."""
     with np.load(path, allow_pickle=False) as content:
-        return {
+        summaries = {
             str(case): _restored(ImageSummary, content, f"{index:05d}_")
             for index, case in enumerate(content["cases"])
         }
+        return summaries, [str(group) for group in content["groups"]]
 
 
 def load_curves(path: Path) -> tuple[RiskCoverageCurve, ReliabilityCurve]:
@@ -136,11 +166,11 @@ def _mean(values: Sequence[float]) -> float:
 
 def _table(rows: Sequence[CaseScores]) -> str:
     text = io.StringIO()
-    writer = csv.DictWriter(text, [field.name for field in fields(CaseScores)], lineterminator="\n")
+    writer = csv.DictWriter(text, [*NAMES, *scores_of_row(rows[0])], lineterminator="\n")
     writer.writeheader()
     for row in rows:
-        undefined = {name: "" for name in SCORES if math.isnan(getattr(row, name))}
-        writer.writerow(asdict(row) | undefined)
+        known = {n: "" if math.isnan(value) else value for n, value in scores_of_row(row).items()}
+        writer.writerow({"case": row.case, "group": row.group, **known})
     return text.getvalue()
 
 

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from segconf.data.cases import pair_folder, strip_mask_suffix
+from segconf.data.cases import ImageCases, images_of, pair_folder, strip_mask_suffix
 from segconf.errors import DataError
 from segconf.evaluation.evaluator import Evaluator, Tolerances
 from segconf.evaluation.report import EvaluationReport, build_report, write_report
@@ -39,12 +39,16 @@ FULL_DEPTH = 16
 OWN_FOLDERS = ("masks", "confidence")
 
 
+PICTURE_AXES = 2
 VOLUME_AXES = 4
 
 
 @dataclass(frozen=True, slots=True)
 class PredictedCase:
-    """Probabilities (K, ...) of one case, and the levels its map distinguishes (0 = floats)."""
+    """Probabilities (K, H, W) or, of a volume, (K, D, H, W) of one case.
+
+    `levels` says how many its map distinguishes; 0 for floating point.
+    """
 
     name: str
     path: Path
@@ -235,18 +239,13 @@ def score(
     return Scored(report, bounds)
 
 
-def _masks_by_name(folder: Path) -> dict[str, Path]:
+def _masks_by_name(folder: Path) -> dict[str, ImageCases]:
     if not folder.is_dir():
         raise DataError(f"{folder}: no such folder. Give the folder that holds the masks.")
     paired = pair_folder(folder, None)
     if paired.problems:
         raise DataError(paired.problems[0])
-    files = sorted({case.image_path for case in paired.cases})
-    names = {}
-    for path in files:
-        below = path.relative_to(folder).parent / case_name(path)
-        names[strip_mask_suffix(below.as_posix())] = path
-    return names
+    return {strip_mask_suffix(mask.name): mask for mask in images_of(paired.cases)}
 
 
 def _aurc_bounds(metrics: ConfidenceMetrics) -> tuple[float, float]:
@@ -255,11 +254,11 @@ def _aurc_bounds(metrics: ConfidenceMetrics) -> tuple[float, float]:
 
 
 def _add_case(
-    evaluator: Evaluator, case: PredictedCase, truths: dict[str, Path], masks: Path
+    evaluator: Evaluator, case: PredictedCase, truths: dict[str, ImageCases], masks: Path
 ) -> None:
-    path = truths.get(case.name)
-    if path is None:
+    if case.name not in truths:
         raise DataError(f"{case.path}: no mask called {case.name} in {masks}.")
+    path, group = truths[case.name].path, strip_mask_suffix(truths[case.name].group)
     truth = read_mask(path, classes=evaluator.classes)
     probabilities = _oriented(case, read_header(path))
     if truth.shape != tuple(probabilities.shape[1:]):
@@ -268,7 +267,8 @@ def _add_case(
             f"{truth.shape}. Predictions must have the size of their masks."
         )
     try:
-        evaluator.add(case.name, probabilities, truth)
+        values = probabilities if truth.ndim == PICTURE_AXES else probabilities.movedim(0, 1)
+        evaluator.add(case.name, values, truth, group=group)
     except ValueError as error:
         raise DataError(f"{case.path}: {error}") from error
 

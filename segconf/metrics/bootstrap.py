@@ -1,4 +1,6 @@
-"""Intervals by resampling whole images, because pixels of one image are not independent.
+"""Intervals by resampling whole groups, because what belongs together is not independent.
+
+A group holds the images of a patient, say; an image without any other is a group of its own.
 
 `draw_units` and `percentile_interval` are the bootstrap of every interval in segconf.
 """
@@ -22,22 +24,52 @@ LEVEL = 0.95
 _BLOCK = 64  # resamples computed together
 
 
+def resampled_unit(groups: Sequence[str]) -> str:
+    """What is resampled, in a word: groups where some hold several images, else images."""
+    return "images" if len(set(groups)) == len(groups) else "groups"
+
+
+def group_numbers(groups: Sequence[str]) -> NDArray[np.int64]:
+    """(I,) number of the group of each image, counted in the order in which they first occur."""
+    numbers = {name: number for number, name in enumerate(dict.fromkeys(groups))}
+    return np.array([numbers[name] for name in groups], np.int64)
+
+
 def draw_units(
-    count: int, generator: torch.Generator, *, resamples: int = RESAMPLES
+    groups: Sequence[str], generator: torch.Generator, *, resamples: int = RESAMPLES
 ) -> NDArray[np.float64]:
-    """(R, I) how often each of I units, such as images, is drawn: I times, with replacement.
+    """(R, I) how often each of I images is drawn, together with all others of its group.
+
+    Every resample draws as many groups as there are, with replacement.
 
     Args:
-        count: number of units I.
+        groups: the group of each image.
         generator: source of the draws; an equal one gives equal draws.
         resamples: number of resamples R.
     """
-    if count == 0:
+    if not groups:
         raise ValueError("there is no image to resample")
-    picks = torch.randint(count, (resamples, count), generator=generator)  # (R, I)
+    numbers = group_numbers(groups)
+    count = int(numbers.max()) + 1
+    picks = torch.randint(count, (resamples, count), generator=generator)  # (R, G)
     weights = torch.zeros(resamples, count, dtype=torch.float64)
     weights.scatter_add_(1, picks, torch.ones_like(picks, dtype=torch.float64))
-    return weights.numpy()
+    return weights.numpy()[:, numbers]
+
+
+def mean_interval(values: Floats, weights: Floats, *, level: float = LEVEL) -> tuple[float, float]:
+    """Percentile interval of the mean over images; those whose value is nan are left out.
+
+    Args:
+        values: (I,) such as the Dice of each image.
+        weights: (R, I) from `draw_units`.
+        level: fraction of the resamples inside the interval.
+    """
+    known = ~np.isnan(values)
+    drawn = weights[:, known]
+    count = drawn.sum(axis=1)
+    some = count > 0
+    return percentile_interval(drawn[some] @ values[known] / count[some], level=level)
 
 
 def percentile_interval(values: Floats, *, level: float = LEVEL) -> tuple[float, float]:
@@ -63,23 +95,25 @@ def bootstrap_metrics(
     images: Sequence[ImageSummary],
     generator: torch.Generator,
     *,
+    groups: Sequence[str] | None = None,
     resamples: int = RESAMPLES,
     level: float = LEVEL,
     protocol: Protocol = "strict",
 ) -> dict[str, tuple[float, float]]:
-    """Percentile interval of each metric of ``ConfidenceMetrics.compute`` over images.
+    """Percentile interval of each metric of ``ConfidenceMetrics.compute`` over groups of images.
 
-    Every resample draws as many images as there are, with replacement, and pools their pixels.
+    Every resample draws as many groups as there are, with replacement, and pools their pixels.
     A resample in which a metric is not defined does not count for it; nan if there is no other.
 
     Args:
         images: one summary per image.
+        groups: the group of each image; each on its own when not given.
         generator: source of the draws; an equal one gives equal intervals.
         resamples: number of draws.
         level: fraction of the resamples inside the interval.
         protocol: as in ``ConfidenceMetrics.compute``.
     """
-    weights = draw_units(len(images), generator, resamples=resamples)  # (R, I)
+    weights = draw_units(groups or _alone(len(images)), generator, resamples=resamples)  # (R, I)
     values = _resampled(stack_summaries(images, protocol), weights)
     return {name: percentile_interval(value, level=level) for name, value in values.items()}
 
@@ -89,11 +123,11 @@ def bootstrap_differences(
     baseline: Sequence[Sequence[ImageSummary]],
     generator: torch.Generator,
     *,
+    groups: Sequence[str] | None = None,
     resamples: int = RESAMPLES,
-    level: float = LEVEL,
     protocol: Protocol = "strict",
 ) -> dict[str, tuple[float, float]]:
-    """Interval of mean metric minus mean metric of the baseline, on the same images each time.
+    """Interval of mean metric minus mean metric of the baseline, on the same groups each time.
 
     Both sides are runs (such as seeds of one method) over the same images in the same order; a
     metric is averaged over the runs of a side. The rest is as in ``bootstrap_metrics``.
@@ -101,9 +135,15 @@ def bootstrap_differences(
     counts = {len(images) for images in (*runs, *baseline)}
     if len(counts) != 1:
         raise ValueError(f"runs over {sorted(counts)} images cannot be paired")
-    weights = draw_units(counts.pop(), generator, resamples=resamples)  # (R, I)
+    units = groups or _alone(counts.pop())
+    weights = draw_units(units, generator, resamples=resamples)  # (R, I)
     ours, theirs = (_mean_resampled(side, weights, protocol) for side in (runs, baseline))
-    return {name: percentile_interval(ours[name] - theirs[name], level=level) for name in ours}
+    return {name: percentile_interval(ours[name] - theirs[name]) for name in ours}
+
+
+def _alone(count: int) -> list[str]:
+    """Every image as a group of its own."""
+    return [str(number) for number in range(count)]
 
 
 def _mean_resampled(

@@ -41,6 +41,20 @@ def expected_dice(shared: float, foreground: float, found: int) -> float:
     return 2 * shared / mass if mass > 0 else math.nan
 
 
+def class_dice(confusion: NDArray[Any]) -> NDArray[np.float64]:
+    """Dice of each class from (..., K, K) counts; nan for a class that does not occur."""
+    shared = np.diagonal(confusion, axis1=-2, axis2=-1)  # (..., K)
+    total = confusion.sum(axis=-1) + confusion.sum(axis=-2)  # (..., K)
+    seen = total > 0
+    return np.where(seen, 2 * shared / np.where(seen, total, 1), np.nan)
+
+
+def foreground_confusion(confusion: NDArray[Any]) -> NDArray[Any]:
+    """(2, 2) counts of background and foreground, which is every class but 0."""
+    edges = [0, 1]
+    return np.add.reduceat(np.add.reduceat(confusion, edges, axis=0), edges, axis=1)
+
+
 def class_iou(confusion: NDArray[Any]) -> NDArray[np.float64]:
     """Pooled IoU of each class from (..., K, K) counts; nan for a class that does not occur."""
     shared = np.diagonal(confusion, axis1=-2, axis2=-1)  # (..., K)

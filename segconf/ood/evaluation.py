@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from segconf.confidence import probabilities_of
 from segconf.data.cache import Progress
+from segconf.data.cases import images_of
 from segconf.devices import resolve_device
 from segconf.evaluation.evaluate import EvaluationOptions
 from segconf.files import make_folder, write_text
@@ -113,7 +114,8 @@ def evaluate_ood(
     paths = [source.path for source in find_images([folder]).items]
     # Both as `predict` reads them. The cache of a training decodes JPEGs at a reduced size, and a
     # score that sees fine structure would tell the two ways of reading apart.
-    own = _scores_of(model, [case.image_path for case in cases], options.split, on_progress)
+    files = [image.path for image in images_of(cases)]
+    own = _scores_of(model, files, options.split, on_progress)
     others = _scores_of(model, paths, "out-of-distribution images", on_progress)
     metrics = {name: detection_metrics(own[name], others[name]) for name in own}
     known = model.detector

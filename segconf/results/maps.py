@@ -54,10 +54,11 @@ class Maps:
 
     @classmethod
     def of_grid(cls, logits: FloatArray) -> "Maps":
-        """Mask and confidence (1, h, w) from logits (K, h, w) on the network's grid."""
-        classes, height, width = logits.shape
-        maps = cls.empty((1, height, width), classes=classes, probabilities=False)
-        maps.fill(0, [Band(0, np.ascontiguousarray(logits))])
+        """Mask and confidence (D, h, w) from logits (D, K, h, w) on the network's grid."""
+        slices, classes, height, width = logits.shape
+        maps = cls.empty((slices, height, width), classes=classes, probabilities=False)
+        for index, one in enumerate(logits):
+            maps.fill(index, [Band(0, np.ascontiguousarray(one))])
         return maps
 
     def fill(self, index: int, bands: Iterable[Band]) -> None:

@@ -46,6 +46,7 @@ class CaseRow:
         width: of the image, in pixels.
         slices: of a volume; 1 for pictures.
         slice: index of the slice that the overlay shows.
+        group: what the image belongs to, such as a patient; its own name where nothing is known.
         foreground_fraction: fraction of the pixels that are not background.
         mean_confidence: over all pixels.
         confidence_p05: 5th percentile over all pixels.
@@ -68,6 +69,7 @@ class CaseRow:
     width: int = 0
     slices: int = 1
     slice: int = 0
+    group: str = ""
     foreground_fraction: float = math.nan
     mean_confidence: float = math.nan
     confidence_p05: float = math.nan
@@ -107,7 +109,8 @@ class CaseRow:
 NUMBERS = tuple(field.name for field in fields(CaseRow) if field.type is float)
 
 
-COLUMNS = tuple(field.name for field in fields(CaseRow))
+_FIRST = ("case", "group")
+COLUMNS = (*_FIRST, *(field.name for field in fields(CaseRow) if field.name not in _FIRST))
 
 
 def read_row(path: Path) -> CaseRow:

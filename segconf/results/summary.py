@@ -70,11 +70,8 @@ def summarize(
         *([LOW_AREA] if under > LOW_AREA_FRACTION else []),
         *([LOW_DICE] if foreground and dice < LOW_DICE_LIMIT else []),
     )
-    return CaseRow(
-        case=row.case,
-        file=row.file,
-        height=row.height,
-        width=row.width,
+    return replace(
+        row,
         slices=len(maps.mask),
         slice=_slice_to_look_at(maps, threshold),
         foreground_fraction=foreground / pixels,

@@ -1,15 +1,17 @@
 """The images of a run, found again: training cases, and cases with masks on the grid."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from segconf.config.schema import ExperimentConfig
 from segconf.data.cache import PixelCache, Pixels, Progress
-from segconf.data.cases import Case, raise_problems
+from segconf.data.cases import Case, ImageCases, raise_problems
 from segconf.data.datasets.dataset import HoldOut, find_cases
 from segconf.data.preprocessing import Preprocessing
 from segconf.errors import DataError
@@ -60,6 +62,25 @@ def masked_cases(run: RunFolder, split: str, data: Path | None) -> tuple[tuple[C
             f"set, or use the split {other}."
         )
     return cases, found.root
+
+
+def whole_images(
+    images: Sequence[ImageCases], batches: Iterable[tuple[NDArray[Any], NDArray[Any]]]
+) -> Iterator[tuple[ImageCases, NDArray[Any], NDArray[Any]]]:
+    """Gather what comes in batches of cases by image.
+
+    Args:
+        images: in the order of the batches.
+        batches: two arrays each, such as logits (B, K, h, w) and masks (B, h, w), of the cases of
+            all images, one after another.
+
+    Yields:
+        An image and its parts of both arrays, (D, K, h, w) and (D, h, w).
+    """
+    cases = (pair for first, second in batches for pair in zip(first, second, strict=True))
+    for image in images:
+        own = [next(cases) for _ in image.cases]
+        yield image, np.stack([one for one, _ in own]), np.stack([one for _, one in own])
 
 
 @dataclass(frozen=True)

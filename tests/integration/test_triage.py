@@ -118,11 +118,11 @@ def test_rule_worked_by_hand():
         foreground_confidence=flat,
     )
     # By border: 0.9, 0.8, 0.2, 0. All 0.475, without the last 0.633, without two 0.85.
-    found = fit_referral(rows, dice, 0.85)
+    found = fit_referral(rows, dice, 0.85, groups="abcd")
     assert (found.score, found.threshold, found.fraction) == ("border_confidence", 0.8, 0.5)
     assert found.kept_dice == pytest.approx(0.85)
     assert found.interval == pytest.approx((0.8, 0.9))
-    every = fit_referral(rows, dice, 0.95)
+    every = fit_referral(rows, dice, 0.95, groups="abcd")
     assert (every.score, every.threshold, every.fraction) == ("border_confidence", math.inf, 1.0)
     assert math.isnan(every.kept_dice)
     with pytest.raises(ConfigError, match=r"target_dice = 1\.2: expected a number between 0 and 1"):

@@ -38,6 +38,11 @@ def test_curve_and_area_agree_with_the_slow_reference(seed):
     assert image_aurc(score, risk) == pytest.approx(np.mean(expected))
 
 
+def alone(values):
+    """Every image as a group of its own."""
+    return [str(number) for number in range(len(values))]
+
+
 def test_resampled_areas_are_those_of_the_repeated_images():
     score, risk = random_cases(7)
     picks = np.random.default_rng(1).integers(len(score), size=(4, len(score)))
@@ -48,12 +53,14 @@ def test_resampled_areas_are_those_of_the_repeated_images():
 
 def test_interval_holds_the_middle_of_the_resamples():
     score, risk = random_cases(3)
-    low, high = aurc_interval(score, risk, resamples=400)
+    low, high = aurc_interval(score, risk, alone(score), resamples=400)
     picks = np.random.default_rng(5).integers(len(score), size=(400, len(score)))
     slow = [np.mean(reference.risk_curve(score[p].tolist(), risk[p].tolist())) for p in picks]
     assert low == pytest.approx(np.quantile(slow, 0.025), rel=0.1)
     assert high == pytest.approx(np.quantile(slow, 0.975), rel=0.1)
-    assert aurc_interval(score, np.full(len(score), 0.25)) == pytest.approx((0.25, 0.25))
+    assert aurc_interval(score, np.full(len(score), 0.25), alone(score)) == pytest.approx(
+        (0.25, 0.25)
+    )
 
 
 def test_fraction_to_refer_worked_by_hand():
@@ -107,7 +114,8 @@ def test_interval_is_that_of_the_draws_of_the_bootstrap():
     slow = sorted(np.mean(reference.risk_curve(score[p].tolist(), risk[p].tolist())) for p in picks)
     # 2.5% of 50 are reached with the second value, 97.5% with the 49th.
     expected = slow[1], slow[48]
-    assert aurc_interval(score, risk, resamples=50, seed=2) == pytest.approx(expected)
+    found = aurc_interval(score, risk, alone(score), resamples=50, seed=2)
+    assert found == pytest.approx(expected)
 
 
 def test_many_images_need_no_square_matrix():
@@ -135,7 +143,7 @@ def test_the_score_with_the_smallest_area_becomes_the_rule():
         mean_confidence=[0.6, 0.7, 0.8, 0.9],
         foreground_confidence=[0.9, np.nan, 0.8, 0.7],  # undefined: referred first
     )
-    found = fit_referral(rows, dice, 0.8)
+    found = fit_referral(rows, dice, 0.8, groups=alone(dice))
     # Without the worst case the mean is 2.4 / 3 = 0.8.
     assert (found.score, found.threshold, found.fraction) == ("border_confidence", 0.6, 0.25)
     assert found.kept_dice == pytest.approx(0.8)
@@ -143,18 +151,34 @@ def test_the_score_with_the_smallest_area_becomes_the_rule():
 
 def test_interval_of_two_kept_cases_is_that_of_either_alone():
     dice = np.array([0.9, 0.8, 0.1])
-    found = fit_referral(rows_with(patch_confidence=[0.9, 0.8, 0.2]), dice, 0.85)
+    rows = rows_with(patch_confidence=[0.9, 0.8, 0.2])
+    found = fit_referral(rows, dice, 0.85, groups=alone(dice))
     assert (found.score, found.threshold) == ("patch_confidence", 0.8)
     assert found.kept_dice == pytest.approx(0.85)
     # Three draws hold one of the two and not the other in 7 of 27 cases each: far more than 2.5%.
     assert found.interval == pytest.approx((0.8, 0.9))
 
 
+def test_cases_of_a_group_are_kept_or_drawn_together():
+    dice = np.array([0.9, 0.9, 0.8, 0.8, 0.1])
+    rows = rows_with(patch_confidence=[0.9, 0.9, 0.8, 0.8, 0.2])
+    found = fit_referral(rows, dice, 0.85, groups=["a", "a", "b", "b", "c"])
+    # Three draws of groups hold one of the two kept ones and not the other in 7 of 27 cases each.
+    assert found.interval == pytest.approx((0.8, 0.9))
+    copies = [np.tile(values, 8) for values in (dice, [0.9, 0.8, 0.7, 0.6, 0.2])]
+    own = aurc_interval(copies[1], 1 - copies[0], list("abcde") * 8)
+    once = aurc_interval(copies[1][:5], 1 - dice, list("abcde"))
+    apart = aurc_interval(copies[1], 1 - copies[0], alone(copies[0]))
+    assert np.ptp(own) > 0.7 * np.ptp(once)
+    assert np.ptp(apart) < 0.5 * np.ptp(once)
+
+
 def test_interval_of_the_kept_cases_is_that_of_a_slow_bootstrap():
     generator = np.random.default_rng(2)
     dice = generator.uniform(0.3, 1, 60)
     score = dice + generator.normal(0, 0.1, 60)
-    found = fit_referral(rows_with(expected_dice=score), dice, 0.75)
+    rows = rows_with(expected_dice=score)
+    found = fit_referral(rows, dice, 0.75, groups=alone(dice))
     assert found.score == "expected_dice"
     kept = [(s >= found.threshold, d) for s, d in zip(score, dice, strict=True)]
     assert found.kept_dice == pytest.approx(np.mean([d for keep, d in kept if keep]))
@@ -168,6 +192,7 @@ def test_interval_of_the_kept_cases_is_that_of_a_slow_bootstrap():
 
 
 def test_target_that_no_order_reaches_refers_every_case():
-    found = fit_referral(rows_with(expected_dice=[0.5, 0.6]), np.array([0.4, 0.5]), 0.9)
+    rows = rows_with(expected_dice=[0.5, 0.6])
+    found = fit_referral(rows, np.array([0.4, 0.5]), 0.9, groups="ab")
     assert (found.threshold, found.fraction) == (np.inf, 1.0)
     assert np.isnan([found.kept_dice, *found.interval]).all()

@@ -140,6 +140,21 @@ def test_the_interval_is_the_sandwich_of_finite_differences():
     assert again == pytest.approx(fit.interval, rel=1e-9)
 
 
+def test_slices_of_a_group_count_as_one_unit():
+    logits, labels = calibrated(3, images=6, side=8)
+    logits *= np.array([0.5, 1, 1.5, 2, 3, 0.8])[:, None, None, None]
+    fit = fit_temperature(in_batches(logits, labels, size=4), groups="aabbba")
+    # The same pixels as three images, each as long as its group.
+    order = [[0, 1, 5], [2, 3, 4]]
+    joined = np.stack([np.concatenate(logits[own], axis=1) for own in order])
+    masks = np.stack([np.concatenate(labels[own], axis=0) for own in order])
+    expected = temperature_interval(in_batches(joined, masks)(), fit.temperature)
+    assert fit.interval == pytest.approx(expected, rel=1e-9)
+    alone = fit_temperature(in_batches(logits, labels, size=4))
+    assert alone.temperature == fit.temperature
+    assert alone.interval != pytest.approx(fit.interval, rel=1e-3)
+
+
 def test_the_interval_is_that_of_a_bootstrap_over_images():
     generator = np.random.default_rng(3)
     logits, labels = calibrated(2, images=40, side=6)

@@ -8,7 +8,7 @@ from segconf.calibration.threshold import fit_threshold
 from segconf.metrics.streaming import ConfidenceMetrics
 
 
-def fitted(images, max_risk):
+def fitted(images, max_risk, groups=None):
     """Threshold of images, each a foreground probability and a mask of the same shape."""
     pooled, summaries = ConfidenceMetrics(num_classes=2), []
     for probability, mask in images:
@@ -18,7 +18,8 @@ def fitted(images, max_risk):
         metrics.update(logits[None], torch.as_tensor(np.asarray(mask, np.uint8))[None])
         pooled.merge(metrics)
         summaries.append(metrics.summary())
-    return fit_threshold(pooled, summaries, max_risk)
+    groups = groups or [str(number) for number in range(len(images))]
+    return fit_threshold(pooled, summaries, max_risk, groups=groups)
 
 
 def test_threshold_by_hand():
@@ -69,6 +70,20 @@ def test_intervals_of_two_images_are_those_of_either_alone():
     # Two draws are the same image twice in a quarter of the cases each: far more than 2.5%.
     assert found.risk_interval == pytest.approx((1 / 20, 1 / 5))
     assert found.coverage_interval == pytest.approx((5 / 10, 20 / 20))
+
+
+def test_a_group_counts_as_one_image():
+    first = ([[0.9] * 5 + [0.6] * 5], [[1] * 4 + [0] + [0] * 5])
+    second = ([[0.9] * 20], [[1] * 19 + [0]])
+    whole = fitted([first, second], 0.08)
+    cut = [
+        ([[0.9] * 5], [[1] * 4 + [0]]),
+        ([[0.9] * 20], [[1] * 19 + [0]]),
+        ([[0.6] * 5], [[0] * 5]),
+    ]
+    assert fitted(cut, 0.08, groups=["p", "q", "p"]) == whole
+    assert fitted(cut, 0.08).risk_interval == whole.risk_interval
+    assert fitted(cut, 0.08).coverage_interval != whole.coverage_interval
 
 
 def test_risk_interval_is_that_of_a_slow_bootstrap():

@@ -22,13 +22,14 @@ from segconf.config.schema import ExperimentConfig
 from segconf.errors import CheckpointError, ConfigError
 from segconf.evaluation.evaluator import Evaluator, Tolerances
 from segconf.evaluation.report import build_report, load_curves, load_summaries, write_report
+from segconf.metrics.bootstrap import bootstrap_differences
 from segconf.metrics.definitions import heading, scaled
 from segconf.runs.epochs import training_seconds
 from segconf_cli.display import results
 from segconf_cli.main import app
 
 
-def evaluated(folder, *, method, seed, noise, images=6, grid="8 x 8"):
+def evaluated(folder, *, method, seed, noise, images=6, **about):
     """The evaluation of a run whose logits are as bad as `noise` says."""
     truth = np.random.default_rng(0)
     generator = np.random.default_rng([seed, int(10 * noise)])
@@ -37,8 +38,10 @@ def evaluated(folder, *, method, seed, noise, images=6, grid="8 x 8"):
         mask = (truth.random((8, 8)) < 0.4).astype(np.uint8)
         logit = 3 * (mask - 0.5) + generator.normal(0, noise, mask.shape)
         logits = torch.from_numpy(np.stack([np.zeros_like(logit), logit]))
-        evaluator.add_logits(f"case {number}", logits, mask)
-    about = {"method": method, "labeled": 20, "seed": seed, "grid": grid, "run": folder.name}
+        group = about.get("groups", {}).get(number)
+        evaluator.add_logits(f"case {number}", logits, mask, group=group)
+    about = {"labeled": 20, "grid": "8 x 8", "run": folder.name} | about
+    about |= {"method": method, "seed": seed}
     report = build_report(evaluator, about)
     write_report(report, folder / "evaluation/test")
     return report
@@ -144,7 +147,8 @@ def test_runs_that_cannot_be_compared(runs):
 def test_what_is_written_comes_back(runs):
     folder, reports = runs
     path = folder / "ours/evaluation/test/images.npz"
-    summaries = load_summaries(path)
+    summaries, groups = load_summaries(path)
+    assert groups == list(summaries)
     assert list(summaries) == [f"case {number}" for number in range(6)]
     for loaded, kept in zip(summaries.values(), reports["ours"].summaries, strict=True):
         np.testing.assert_array_equal(loaded.correct, kept.correct)
@@ -153,6 +157,26 @@ def test_what_is_written_comes_back(runs):
     assert curve.aurc == reports["ours"].metrics["all"]["strict"]["aurc"]
     assert reliability.ece == reports["ours"].metrics["all"]["strict"]["ece"]
     assert reliability.count.sum() == 6 * 64
+
+
+def test_differences_resample_groups(tmp_path):
+    paths = {}
+    for name, groups in (("alone", {}), ("grouped", dict(enumerate("aabbcc")))):
+        for method, noise in (("softmax", 2.0), ("consistency", 1.0)):
+            paths[name, method] = tmp_path / f"{name}-{method}"
+            evaluated(paths[name, method], method=method, seed=0, noise=noise, groups=groups)
+    own = compare([paths["alone", "softmax"], paths["alone", "consistency"]])
+    grouped = compare([paths["grouped", "softmax"], paths["grouped", "consistency"]])
+    assert (own.resampled, grouped.resampled) == ("images", "groups")
+    sides = [
+        [list(load_summaries(row.runs[0].path / "evaluation/test/images.npz")[0].values())]
+        for row in (grouped.rows[1], grouped.rows[0])
+    ]
+    expected = bootstrap_differences(*sides, torch.Generator().manual_seed(0), groups="aabbcc")
+    assert grouped.rows[1].difference == expected
+    assert grouped.rows[1].difference != own.rows[1].difference
+    with pytest.raises(ConfigError, match="different groups of the same images"):
+        compare([paths["alone", "softmax"], paths["grouped", "consistency"]])
 
 
 def test_undefined_values_are_null_in_json(tmp_path):

@@ -1,11 +1,13 @@
 """Folders of images and masks, paired by name, with every oddity named."""
 
+from pathlib import Path
+
 import nibabel
 import numpy as np
 import pytest
 from PIL import Image
 
-from segconf.data.cases import BrokenDataError, raise_problems
+from segconf.data.cases import BrokenDataError, Case, images_of, raise_problems
 from segconf.data.datasets.dataset import HoldOut, find_cases
 from segconf.errors import DataError
 from tests.conftest import write_folder
@@ -218,3 +220,17 @@ def test_ten_problems_are_shown_and_the_rest_counted(tmp_path):
     assert lines[10] == "  file 9"
     assert lines[11] == "  ... and 3 more"
     assert len(caught.value.problems) == 13
+
+
+def test_slices_of_a_file_make_one_image():
+    cases = [
+        Case(f"p/v_z{number:03d}", Path("p/v.nii"), None, number, group="p")
+        for number in (1000, 101, 0)
+    ]
+    cases.insert(1, Case("p/a", Path("p/a.png"), group="p"))
+    volume, picture = images_of(cases)
+    assert (volume.name, volume.group, volume.path) == ("p/v", "p", Path("p/v.nii"))
+    assert [case.slice_index for case in volume.cases] == [0, 101, 1000]
+    assert (picture.name, len(picture.cases)) == ("p/a", 1)
+    assert Case("x_z01", Path("x_z01.png")).group == "x_z01"
+    assert Case("v_z003", Path("v.nii"), None, 3).group == "v"

@@ -139,6 +139,40 @@ def test_strata_hold_their_pixels_and_no_others():
         assert values["ece"] == pytest.approx(reference.ece(confidence, correct), abs=1e-6)
 
 
+def test_a_volume_is_judged_whole_by_hand():
+    """Three slices of 2 x 2: the mean of their own Dice would be 0.6, that of the volume is 0.8."""
+    masks = np.array([[[1, 1], [1, 1]], [[1, 0], [0, 0]], [[0, 0], [0, 0]]], np.uint8)
+    probability = np.full((3, 2, 2), 0.1)
+    probability[0] = 0.9  # four of four
+    probability[2, 0, 0] = 0.9  # nothing is there: a false one; the one of slice 1 is missed
+    evaluator = Evaluator(2, Tolerances())
+    logits = torch.stack([logits_of(plane) for plane in probability])  # (D, K, H, W)
+    evaluator.add_logits("volume", logits, masks, group="patient")
+    (row,) = evaluator.rows
+    assert (row.case, row.group, evaluator.groups) == ("volume", "patient", ["patient"])
+    assert row.dice == pytest.approx(2 * 4 / (5 + 5))
+    assert row.iou == pytest.approx(4 / 6)
+    assert row.mean_confidence == pytest.approx(0.9)
+    assert row.expected_dice == pytest.approx(2 * 5 * 0.9 / (5 * 0.9 + 7 * 0.1 + 5))
+    assert evaluator.pooled["all"].pixels == 12
+
+
+def test_dice_of_every_class_by_hand():
+    mask = np.array([[0, 1, 1, 2, 2, 255]], np.uint8)
+    predicted = [0, 1, 2, 2, 1, 1]
+    probabilities = torch.full((3, 1, 6), 0.1)
+    for column, label in enumerate(predicted):
+        probabilities[label, 0, column] = 0.8
+    evaluator = Evaluator(3, Tolerances())
+    evaluator.add("case", probabilities, mask)
+    # Class 1: one of two in both; class 2 likewise. As one foreground all four are right.
+    assert evaluator.rows[0].class_dice == pytest.approx((0.5, 0.5))
+    assert evaluator.rows[0].dice == 1.0
+    evaluator.add("without class 2", probabilities[:, :, :2], mask[:, :2])
+    assert evaluator.rows[1].class_dice[0] == 1.0
+    assert math.isnan(evaluator.rows[1].class_dice[1])
+
+
 def test_probabilities_and_logits_are_evaluated_alike():
     generator = np.random.default_rng(2)
     logits = torch.from_numpy(generator.normal(size=(3, 8, 8)))
@@ -161,7 +195,9 @@ def test_coverage_interval_is_that_of_the_draws_of_the_bootstrap():
         mask = (generator.random((3, 4)) < np.where(probability > 0.8, 1.0, 0.5)).astype(np.uint8)
         evaluator.add_logits(f"case {number}", logits_of(probability), mask)
         inside.append((probability > 0.8).mean())
-    found = fit_threshold(evaluator.pooled["all"], evaluator.summaries, 0.0, seed=6)
+    found = fit_threshold(
+        evaluator.pooled["all"], evaluator.summaries, 0.0, groups=evaluator.groups, seed=6
+    )
     assert found.threshold == pytest.approx(0.9, abs=1e-6)
     picks = torch.randint(9, (1000, 9), generator=torch.Generator().manual_seed(6)).numpy()
     slow = sorted(np.array(inside)[picks].mean(axis=1))

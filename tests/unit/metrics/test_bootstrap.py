@@ -9,7 +9,9 @@ from segconf.metrics.bootstrap import (
     bootstrap_differences,
     bootstrap_metrics,
     draw_units,
+    mean_interval,
     percentile_interval,
+    resampled_unit,
 )
 from segconf.metrics.streaming import ConfidenceMetrics
 
@@ -136,9 +138,39 @@ def test_six_hundred_images_take_seconds():
 
 
 def test_units_are_drawn_as_often_as_there_are():
-    weights = draw_units(7, torch.Generator().manual_seed(4), resamples=30)
+    weights = draw_units("abcdefg", torch.Generator().manual_seed(4), resamples=30)
     expected = [np.bincount(picks, minlength=7) for picks in draws(7, 30, seed=4).numpy()]
     np.testing.assert_array_equal(weights, expected)
+    assert resampled_unit("abcdefg") == "images"
+
+
+def test_images_of_a_group_are_drawn_together():
+    groups = ["a", "b", "a", "c", "b", "a"]
+    weights = draw_units(groups, torch.Generator().manual_seed(4), resamples=30)
+    for row, picks in zip(weights, draws(3, 30, seed=4).tolist(), strict=True):
+        assert row.tolist() == [picks.count("abc".index(name)) for name in groups]
+    assert resampled_unit(groups) == "groups"
+
+
+def test_groups_are_resampled_and_not_their_images():
+    """Copies of an image in its group say nothing new: the interval is that of the images alone."""
+    logits, labels = images(8, 6, size=500)
+    alone = bootstrap_metrics(summaries(logits, labels), torch.Generator().manual_seed(1))
+    copies = summaries(logits.repeat(4, 1, 1), labels.repeat(4, 1))
+    together = bootstrap_metrics(copies, torch.Generator().manual_seed(1), groups="abcdef" * 4)
+    apart = bootstrap_metrics(copies, torch.Generator().manual_seed(1))
+    for name in ("miou", "accuracy", "aurc", "ece", "nll", "brier"):
+        assert together[name] == pytest.approx(alone[name], rel=2e-3), name
+        # Four times as many units: about half the width.
+        assert np.ptp(apart[name]) < 0.7 * np.ptp(alone[name]), name
+
+
+def test_interval_of_a_mean_over_groups_by_hand():
+    values = np.array([0.2, 0.4, 1.0, math.nan])
+    weights = np.array([[2, 2, 0, 0], [0, 0, 1, 1], [1, 1, 1, 1], [0, 0, 0, 2]], np.float64)
+    # The means are 0.3, 1.0, 1.6 / 3 and, where only the undefined value was drawn, none.
+    assert mean_interval(values, weights, level=0.9) == pytest.approx((0.3, 1.0))
+    assert np.isnan(mean_interval(np.full(2, math.nan), np.ones((3, 2)))).all()
 
 
 def test_interval_of_values_that_occurred():
