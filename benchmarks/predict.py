@@ -32,7 +32,8 @@ from segconf.inference.sources import find_images
 from segconf.models.encoders import encoder_normalization
 from segconf.models.unet import build_unet
 from segconf.overlays.layers import LOW_COLOUR, MIDDLE_COLOUR, draw_contour
-from segconf.overlays.overlay import _with_legend, display_size
+from segconf.overlays.overlay import _with_legend
+from segconf.overlays.view import View
 
 MEGABYTE = 1e6
 
@@ -94,7 +95,7 @@ def plain_overlay(
 ) -> np.ndarray:
     """The contour style, blended as a float picture."""
     scale = model.scale
-    rows, columns = display_size(picture.height, picture.width)
+    rows, columns = View().size(picture.height, picture.width)
     shown = picture.resize((columns, rows), PIL.Image.Resampling.BOX)
     nearest = PIL.Image.Resampling.NEAREST
     sure = np.array(PIL.Image.fromarray(confidence).resize((columns, rows), nearest))

@@ -43,7 +43,7 @@ def export(
 
     Example: segconf export maps/ --out slides/ --style side-by-side --format jpg
     """
-    from segconf.overlays.overlay import MAX_SIDE
+    from segconf.overlays.view import MAX_SIDE
     from segconf.review.export import ExportOptions
     from segconf.review.export import export as run
 

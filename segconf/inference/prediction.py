@@ -13,6 +13,7 @@ from segconf.images.io import write_confidence, write_mask
 from segconf.images.types import ByteArray, Image
 from segconf.overlays.layers import Scale
 from segconf.overlays.overlay import Style, overlay
+from segconf.overlays.view import View
 
 _VOLUME_AXES = 4
 
@@ -41,7 +42,8 @@ class Prediction:
         if pixels.ndim == _VOLUME_AXES:
             index = pixels.shape[1] // 2 if slice_index is None else slice_index
             pixels, mask, confidence = pixels[:, index], mask[index], confidence[index]
-        return overlay(pixels, mask, confidence, style=style, scale=self.scale)
+        view = View.of(self.image)
+        return overlay(pixels, mask, confidence, style=style, scale=self.scale, view=view)
 
     def save(self, folder: Path | str) -> dict[str, Path]:
         """Write mask, confidence map and overlay into a folder, named like the image.

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from segconf.conventions import FULL_SCALE
 from segconf.overlays.layers import Pixels, Scale, draw_bands, draw_contour, draw_heat
 from segconf.overlays.legend import BACKGROUND, Entry, legend
+from segconf.overlays.view import View
 
 Style = Literal["contour", "heatmap", "side-by-side"]
 
@@ -19,17 +20,11 @@ STYLES: tuple[Style, ...] = get_args(Style)
 NOTICE = "research use, not a medical device"
 
 
-MAX_SIDE = 1600
-"""Longest side of the image in an overlay; masks and confidence maps keep the native size."""
-
-
-_MIN_SIDE = 512
-
-
 _MIN_STRIP = 640
 
 
 _RGB = 3
+_PLAIN = View()
 
 
 def overlay(
@@ -39,7 +34,7 @@ def overlay(
     *,
     style: Style,
     scale: Scale,
-    max_side: int = MAX_SIDE,
+    view: View = _PLAIN,
 ) -> Pixels:
     """Picture (h, w, 3) of an image (C, H, W), its predicted mask (H, W) and the confidence (H, W).
 
@@ -53,11 +48,11 @@ def overlay(
         confidence: 0..1, or the 16-bit levels of a saved map.
         style: one of `STYLES`.
         scale: the levels.
-        max_side: longest side of the image; small images are enlarged to whole pixels.
+        view: shape of the pixels, sides of the patient, and the longest side of the image.
     """
     if image.shape[1:] != mask.shape or mask.shape != confidence.shape:
         raise ValueError(f"shapes differ: {image.shape[1:]}, {mask.shape}, {confidence.shape}")
-    size = display_size(mask.shape[0], mask.shape[1], max_side)
+    size = view.size(mask.shape[0], mask.shape[1])
     picture = shown_image(image, size)
     shown_mask = sampled(mask, size)
     shown_confidence = as_fraction(sampled(confidence, size))
@@ -69,7 +64,9 @@ def overlay(
         case "side-by-side":
             heat = scale.colours(shown_confidence)
             draw_contour(heat, shown_mask)
+            view.draw_marks(heat)
     draw_contour(picture, shown_mask)
+    view.draw_marks(picture)
     if style == "side-by-side":
         gap = np.full((size[0], max(4, size[1] // 80), 3), BACKGROUND, np.uint8)
         picture = np.concatenate([picture, gap, heat], axis=1)
@@ -100,20 +97,10 @@ def _with_legend(picture: Pixels, style: Style, scale: Scale) -> Pixels:
     return np.concatenate([framed, strip])
 
 
-def display_size(height: int, width: int, max_side: int = MAX_SIDE) -> tuple[int, int]:
-    """Height and width on the screen: at most `max_side`, small images in whole multiples."""
-    longest = max(height, width)
-    if longest > max_side:
-        factor = max_side / longest
-        return max(1, round(height * factor)), max(1, round(width * factor))
-    times = min(-(-_MIN_SIDE // longest), max(1, max_side // longest))
-    return height * times, width * times
-
-
 def shown_image(image: NDArray[np.uint8], size: tuple[int, int]) -> Pixels:
     """An image (C, H, W) as colours (h, w, 3): averaged when it shrinks, repeated when it grows."""
     planes = image if len(image) == _RGB else image[:1].repeat(_RGB, axis=0)
-    if size[0] >= image.shape[1]:
+    if size[0] >= image.shape[1] and size[1] >= image.shape[2]:
         return np.ascontiguousarray(sampled(planes, size).transpose(1, 2, 0))
     shrunk = [cv2.resize(plane, size[::-1], interpolation=cv2.INTER_AREA) for plane in planes]
     return np.stack(shrunk, axis=-1).reshape(*size, _RGB)

@@ -12,8 +12,10 @@ from segconf.errors import DataError
 from segconf.files import make_folder, replacing
 from segconf.images.encoding import write_png
 from segconf.images.io import read_image
+from segconf.images.types import Image
 from segconf.overlays.layers import Scale
-from segconf.overlays.overlay import MAX_SIDE, Style, overlay
+from segconf.overlays.overlay import Style, overlay
+from segconf.overlays.view import MAX_SIDE, View
 from segconf.results.prediction_folder import PredictionFolder, RunRecord, select_rows
 from segconf.results.rows import CaseRow
 from segconf.review.pictures import write_jpeg
@@ -87,15 +89,14 @@ def export(
         path = out / DOCUMENT
         with replacing(path) as temporary:
             for number, case in enumerate(cases, 1):
-                page = case_sheet(case.row, case.image, (case.mask, case.levels), scale)
+                page = case_sheet(case.row, case.image, (case.mask, case.levels), scale, case.view)
                 page.save(temporary, "pdf", append=number > 1, resolution=_DOTS_PER_INCH)
                 report(number, len(rows))
         return [path]
     written: list[Path] = []
     for number, case in enumerate(cases, 1):
-        picture = overlay(
-            case.image, case.mask, case.levels, style=style, scale=scale, max_side=options.max_side
-        )
+        view = replace(case.view, max_side=options.max_side)
+        picture = overlay(case.image, case.mask, case.levels, style=style, scale=scale, view=view)
         path = out / f"{case.row.case}.{options.format}"
         make_folder(path.parent)
         (write_png if options.format == "png" else write_jpeg)(path, picture)
@@ -112,17 +113,19 @@ class _Case:
     image: Pixels
     mask: Pixels
     levels: NDArray[np.uint16]
+    view: View
 
 
 def _read(folder: PredictionFolder, row: CaseRow, record: RunRecord, images: Path | None) -> _Case:
     image = _image(row, record, images)
     mask, levels = folder.read_slice(row)
-    if mask.shape != image.shape[1:]:
+    height, width = image.spatial_shape
+    if mask.shape != (height, width):
         raise DataError(
-            f"{row.file}: the image is {image.shape[1]} x {image.shape[2]}, its maps are "
+            f"{row.file}: the image is {height} x {width}, its maps are "
             f"{mask.shape[0]} x {mask.shape[1]}. Give the images that were predicted."
         )
-    return _Case(row, image, mask, levels)
+    return _Case(row, image.pixels, mask, levels, View.of(image))
 
 
 def _scale(record: RunRecord, threshold: float | None) -> Scale:
@@ -132,19 +135,18 @@ def _scale(record: RunRecord, threshold: float | None) -> Scale:
     return replace(record.scale, threshold=threshold, upper=(1 + threshold) / 2, right_below=None)
 
 
-def _image(row: CaseRow, record: RunRecord, images: Path | None) -> Pixels:
-    """Pixels (C, H, W) of the slice that the overlay shows."""
+def _image(row: CaseRow, record: RunRecord, images: Path | None) -> Image:
+    """The slice that the overlay shows."""
     root = images or record.images
     path = root if root.is_file() else root / row.file
     if not path.exists():
         raise DataError(f"{path}: no such file. Say where the images are now.")
     reading = record.reading
     window = reading["window"]
-    image = read_image(
+    return read_image(
         path,
         channels=reading["channels"],
         max_pixels=reading["max_pixels"],
         window=None if window is None else (window[0], window[1]),
         slice_index=row.slice if row.is_volume else None,
     )
-    return image.pixels

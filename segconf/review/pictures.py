@@ -15,14 +15,13 @@ from segconf.images.encoding import png_bytes, write_png
 from segconf.images.types import Image
 from segconf.overlays.layers import Scale, draw_bands, draw_contour
 from segconf.overlays.overlay import (
-    MAX_SIDE,
     Style,
     as_fraction,
-    display_size,
     overlay,
     sampled,
     shown_image,
 )
+from segconf.overlays.view import View
 from segconf.results.maps import Maps, prepare_folders, with_slices, write_maps, write_row
 from segconf.results.prediction_folder import PredictionFolder
 from segconf.results.rows import CaseRow
@@ -47,13 +46,6 @@ Pixels = NDArray[np.uint8]
 Levels = NDArray[np.uint16]
 
 
-def write_overlay(
-    path: Path, image: Pixels, mask: Pixels, levels: Levels, *, style: Style, scale: Scale
-) -> None:
-    """Write the overlay of a prediction folder."""
-    write_png(path, overlay(image, mask, levels, style=style, scale=scale, max_side=MAX_SIDE))
-
-
 def write_page_files(
     folder: PredictionFolder, case: str, image: Pixels, maps: tuple[Pixels, Levels], scale: Scale
 ) -> None:
@@ -67,7 +59,7 @@ def write_page_files(
         scale: levels of the thumbnail.
     """
     mask, levels = maps
-    size = display_size(mask.shape[0], mask.shape[1], PAGE_SIDE)
+    size = View(max_side=PAGE_SIDE).size(*mask.shape)
     shown = shown_image(image, size)  # (h, w, 3)
     write_jpeg(folder.shown_image(case), shown)
     small = _fit(mask.shape, THUMBNAIL_SIDE)
@@ -123,6 +115,7 @@ def write_case(
     write_maps(folder, row, image, maps)
     pixels = with_slices(image.pixels)[:, row.slice]  # (C, H, W)
     mask, levels = maps.mask[row.slice], maps.levels[row.slice]
-    write_overlay(folder.overlay(row.case), pixels, mask, levels, style=style, scale=scale)
+    picture = overlay(pixels, mask, levels, style=style, scale=scale, view=View.of(image))
+    write_png(folder.overlay(row.case), picture)
     write_page_files(folder, row.case, pixels, (mask, levels), scale)
     write_row(folder, row)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from segconf.overlays.layers import Scale
 from segconf.overlays.overlay import NOTICE, Style, overlay
+from segconf.overlays.view import View
 from segconf.results.rows import CaseRow
 
 _PAGE = (1754, 1240)  # A4 landscape at 150 dots per inch
@@ -23,7 +24,11 @@ Pixels = NDArray[np.uint8]
 
 
 def case_sheet(
-    row: CaseRow, image: Pixels, maps: tuple[Pixels, NDArray[np.uint16]], scale: Scale
+    row: CaseRow,
+    image: Pixels,
+    maps: tuple[Pixels, NDArray[np.uint16]],
+    scale: Scale,
+    view: View,
 ) -> PIL.Image.Image:
     """A page with the contour at the left, the heat map at the right and the row below.
 
@@ -32,6 +37,7 @@ def case_sheet(
         image: (C, H, W).
         maps: mask and confidence levels, each (H, W).
         scale: levels of the overlays.
+        view: how the slice is shown.
     """
     page = PIL.Image.new("RGB", _PAGE, "white")
     draw = PIL.ImageDraw.Draw(page)
@@ -40,7 +46,7 @@ def case_sheet(
     width = (_PAGE[0] - 2 * _MARGIN - _GAP) // 2
     styles: tuple[Style, ...] = ("contour", "heatmap")
     for number, style in enumerate(styles):
-        panel = PIL.Image.fromarray(overlay(image, *maps, style=style, scale=scale))
+        panel = PIL.Image.fromarray(overlay(image, *maps, style=style, scale=scale, view=view))
         panel.thumbnail((width, _PANEL_HEIGHT), PIL.Image.Resampling.BICUBIC)
         left = _MARGIN + number * (width + _GAP) + (width - panel.width) // 2
         page.paste(panel, (left, _MARGIN + 50))

@@ -1,10 +1,15 @@
 """Overlays: what is tinted, what is not, and the legend outside of the image."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
+from segconf.images.orientation import Orientation
+from segconf.images.types import Image
 from segconf.overlays.layers import LOW_COLOUR, MIDDLE_COLOUR, Scale
-from segconf.overlays.overlay import STYLES, display_size, overlay, sampled, shown_image
+from segconf.overlays.overlay import STYLES, overlay, sampled, shown_image
+from segconf.overlays.view import View
 
 SCALE = Scale(0.7, 0.85)
 GREY = 120
@@ -113,7 +118,38 @@ def test_words_of_the_legend():
     ],
 )
 def test_display_sizes(size, shown):
-    assert display_size(*size) == shown
+    assert View().size(*size) == shown
+
+
+@pytest.mark.parametrize(
+    ("spacing", "size", "shown"),
+    [
+        ((5.0, 2.0, 1.0), (100, 120), (600, 360)),  # pixels twice as high: 200 x 120, times 3
+        ((1.0, 3.0), (400, 300), (400, 900)),  # pixels three times as wide
+        ((2.0, 1.0), (2000, 500), (1600, 200)),  # 4000 x 500, at most 1600
+        (None, (100, 120), (500, 600)),
+    ],
+)
+def test_pixels_have_the_shape_that_the_spacing_says(spacing, size, shown):
+    image = Image(np.zeros((1, *size), np.uint8), Path("a"), spacing=spacing)
+    assert View.of(image).size(*size) == shown
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_marks_are_inside_of_the_four_edges(style):
+    image, mask, confidence = flat()
+    orientation = Orientation(directions="SPL")
+    view = View.of(Image(image, Path("a"), orientation=orientation))
+    assert view.marks == ("R", "L", "A", "P")
+    plain = overlay(image, mask, confidence, style=style, scale=SCALE)
+    marked = overlay(image, mask, confidence, style=style, scale=SCALE, view=view)
+    changed = (plain != marked).any(axis=-1)[:600, :800]
+    rows, columns = np.nonzero(changed)
+    middle = (abs(rows - 300) < 30) | (abs(columns - 400) < 30)
+    edge = (rows < 60) | (rows > 540) | (columns < 60) | (columns > 740)
+    assert (middle & edge).all()
+    for part in (changed[:60], changed[-60:], changed[:, :60], changed[:, -60:]):
+        assert part.any()
 
 
 @pytest.mark.parametrize("style", STYLES)
