@@ -167,5 +167,5 @@ def _promise(contour: StoredContour, *, classes: int) -> str:
     )
     return (
         f"{name}, probability from {contour.threshold:.4f}: on average it {loss} "
-        f"({contour.risk:.3f} of {units})."
+        f"({contour.risk:.3f} on {units})."
     )

@@ -183,7 +183,10 @@ class Model(ABC):
         """
         slices = with_slices(image.pixels)  # (C, D, H, W)
         maps = Maps.empty(
-            slices.shape[1:], classes=self.config.model.classes, probabilities=probabilities
+            slices.shape[1:],
+            classes=self.config.model.classes,
+            probabilities=probabilities,
+            contours=self.scale.contours,
         )
         for index, bands in enumerate(self.slice_bands(image, logits, tile=tile)):
             maps.fill(index, bands)

@@ -37,13 +37,17 @@ class Prediction:
     scale: Scale
 
     def overlay(self, style: Style = "contour", *, slice_index: int | None = None) -> ByteArray:
-        """Picture (h, w, 3) of image, contour and low confidence; the middle slice of a volume."""
+        """Picture (h, w, 3) of image, contour and low confidence; the middle slice of a volume.
+
+        Conformal contours are drawn by `predict`, which knows whether an image is out of
+        distribution.
+        """
         pixels, mask, confidence = self.image.pixels, self.mask, self.confidence
         if pixels.ndim == _VOLUME_AXES:
             index = pixels.shape[1] // 2 if slice_index is None else slice_index
             pixels, mask, confidence = pixels[:, index], mask[index], confidence[index]
-        view = View.of(self.image)
-        return overlay(pixels, mask, confidence, style=style, scale=self.scale, view=view)
+        scale, view = self.scale.without_contours(), View.of(self.image)
+        return overlay(pixels, mask, confidence, style=style, scale=scale, view=view)
 
     def save(self, folder: Path | str) -> dict[str, Path]:
         """Write mask, confidence map and overlay into a folder, named like the image.

@@ -1,6 +1,6 @@
 """The scale of confidence and its colours, and the layers of an overlay."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import cv2
@@ -55,6 +55,10 @@ class Scale:
     right_below: float | None = None
     classes: int = 2
     contours: tuple[Contour, ...] = ()
+
+    def without_contours(self) -> "Scale":
+        """The same scale for an image about which nothing is promised."""
+        return replace(self, contours=())
 
     @property
     def lowest(self) -> float:

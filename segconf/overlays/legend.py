@@ -9,6 +9,7 @@ import PIL.ImageDraw
 import PIL.ImageFont
 from numpy.typing import NDArray
 
+from segconf.overlays.contours import draw_sample
 from segconf.overlays.layers import Scale, draw_bands, draw_line
 
 BACKGROUND = (22, 24, 28)
@@ -16,7 +17,7 @@ _TEXT = (236, 238, 241)
 _QUIET = (176, 181, 189)
 _SWATCH_GREY = 140
 
-Swatch = Literal["contour", "low", "middle", "heat"]
+Swatch = Literal["contour", "low", "middle", "heat", "outer", "inner"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +73,8 @@ def _flow(
 
 
 def _swatch_width(entry: Entry, size: int) -> int:
-    return {None: 0, "heat": 10 * size}.get(entry.swatch, round(1.8 * size))
+    widths = {None: 0, "heat": 10 * size, "outer": 3 * size, "inner": 3 * size}
+    return widths.get(entry.swatch, round(1.8 * size))
 
 
 def _sample(kind: Swatch, scale: Scale, width: int, height: int) -> NDArray[np.uint8]:
@@ -84,6 +86,8 @@ def _sample(kind: Swatch, scale: Scale, width: int, height: int) -> NDArray[np.u
             picture = scale.colours(np.repeat(ramp[None], height, axis=0))
         case "contour":
             draw_line(picture, width=max(1, height // 9))
+        case "outer" | "inner":
+            draw_sample(picture, kind, width=max(1, height // 9))
         case "low" | "middle":
             level = scale.lowest if kind == "low" else (scale.threshold + scale.upper) / 2
             draw_bands(picture, np.full((height, width), level, np.float32), scale)

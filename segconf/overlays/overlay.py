@@ -1,13 +1,15 @@
 """The overlay: image and layers at display size, and the legend outside of the image."""
 
+from collections.abc import Sequence
 from typing import Any, Literal, get_args
 
 import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from segconf.conventions import FULL_SCALE
-from segconf.overlays.layers import Pixels, Scale, draw_bands, draw_contour, draw_heat
+from segconf.conventions import ASSUMPTIONS, FULL_SCALE
+from segconf.overlays.contours import Regions, draw_promises, regions_of_maps, shown_contours
+from segconf.overlays.layers import Contour, Pixels, Scale, draw_bands, draw_contour, draw_heat
 from segconf.overlays.legend import BACKGROUND, Entry, legend
 from segconf.overlays.view import View
 
@@ -25,15 +27,17 @@ _MIN_STRIP = 640
 
 _RGB = 3
 _PLAIN = View()
+_BINARY = 2
 
 
-def overlay(
+def overlay(  # noqa: PLR0913 - three maps, what is drawn of them, and how large
     image: NDArray[np.uint8],
     mask: NDArray[np.uint8],
     confidence: NDArray[Any],
     *,
     style: Style,
     scale: Scale,
+    regions: Regions | None = None,
     view: View = _PLAIN,
 ) -> Pixels:
     """Picture (h, w, 3) of an image (C, H, W), its predicted mask (H, W) and the confidence (H, W).
@@ -48,6 +52,9 @@ def overlay(
         confidence: 0..1, or the 16-bit levels of a saved map.
         style: one of `STYLES`.
         scale: the levels.
+        regions: (H, W) pixels inside of the contours that the scale shows, as `fill_regions` gives
+            them. With two classes they follow from the maps; with more, no contour is drawn without
+            them.
         view: shape of the pixels, sides of the patient, and the longest side of the image.
     """
     if image.shape[1:] != mask.shape or mask.shape != confidence.shape:
@@ -65,15 +72,25 @@ def overlay(
             heat = scale.colours(shown_confidence)
             draw_contour(heat, shown_mask)
             view.draw_marks(heat)
+    contours = shown_contours(scale.contours)
+    if regions is not None:
+        draw_promises(picture, sampled(regions, size), contours)
+    elif scale.classes == _BINARY:
+        found = regions_of_maps(shown_mask, shown_confidence, contours)
+        draw_promises(picture, found, contours)
+    else:
+        contours = ()
     draw_contour(picture, shown_mask)
     view.draw_marks(picture)
     if style == "side-by-side":
         gap = np.full((size[0], max(4, size[1] // 80), 3), BACKGROUND, np.uint8)
         picture = np.concatenate([picture, gap, heat], axis=1)
-    return _with_legend(picture, style, scale)
+    return _with_legend(picture, style, scale, contours)
 
 
-def _with_legend(picture: Pixels, style: Style, scale: Scale) -> Pixels:
+def _with_legend(
+    picture: Pixels, style: Style, scale: Scale, contours: Sequence[Contour]
+) -> Pixels:
     width = max(_MIN_STRIP, picture.shape[1])
     side = width - picture.shape[1]
     padding = ((0, 0), (side // 2, side - side // 2), (0, 0))
@@ -91,10 +108,15 @@ def _with_legend(picture: Pixels, style: Style, scale: Scale) -> Pixels:
     else:
         lowest = f"confidence {100 * scale.lowest:.3g}% (a guess)"
         entries += [Entry(None, lowest), Entry("heat", "100% (certain)")]
-    strip = legend(
-        width, entries, scale=scale, small_print=[f"High confidence is good. For {NOTICE}."]
-    )
+    entries += [Entry(kind, words) for kind, words in dict.fromkeys(map(_promise, contours))]
+    small_print = [ASSUMPTIONS] if contours else []
+    small_print.append(f"High confidence is good. For {NOTICE}.")
+    strip = legend(width, entries, scale=scale, small_print=small_print)
     return np.concatenate([framed, strip])
+
+
+def _promise(contour: Contour) -> tuple[Literal["outer", "inner"], str]:
+    return contour.kind, contour.words()
 
 
 def shown_image(image: NDArray[np.uint8], size: tuple[int, int]) -> Pixels:

@@ -1,6 +1,6 @@
 """Mask and confidence levels of an image on its own grid, and their files."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,10 +11,13 @@ from segconf.conventions import FULL_SCALE
 from segconf.files import make_folder, write_text
 from segconf.images.io import write_confidence, write_mask
 from segconf.images.types import ByteArray, Image
+from segconf.overlays.contours import Regions, empty_regions, fill_regions, shown_contours
+from segconf.overlays.layers import Contour
 from segconf.results.prediction_folder import PredictionFolder
 from segconf.results.rows import CaseRow
 
 _VOLUME_AXES = 4
+_BINARY = 2
 
 
 LevelArray = NDArray[np.uint16]
@@ -38,6 +41,9 @@ class Maps:
         foreground: sum over the pixels of the probability that it is no background.
         overlap: the same sum over the predicted foreground.
         probabilities: (K, D, H, W) where they were asked for.
+        contours: those whose regions are kept: of more than two classes, where the maps alone do
+            not tell them.
+        regions: (D, H, W) pixels inside of the contours, as `fill_regions` gives them.
     """
 
     mask: ByteArray
@@ -45,12 +51,25 @@ class Maps:
     foreground: float = 0.0
     overlap: float = 0.0
     probabilities: FloatArray | None = None
+    contours: tuple[Contour, ...] = ()
+    regions: Regions | None = None
 
     @classmethod
-    def empty(cls, shape: tuple[int, int, int], *, classes: int, probabilities: bool) -> "Maps":
+    def empty(
+        cls,
+        shape: tuple[int, int, int],
+        *,
+        classes: int,
+        probabilities: bool,
+        contours: Sequence[Contour] = (),
+    ) -> "Maps":
         """Room for an image of D slices of H x W."""
         room = np.empty((classes, *shape), np.float32) if probabilities else None
-        return cls(np.empty(shape, np.uint8), np.empty(shape, np.uint16), probabilities=room)
+        maps = cls(np.empty(shape, np.uint8), np.empty(shape, np.uint16), probabilities=room)
+        if contours and classes > _BINARY:
+            maps.contours = shown_contours(contours)
+            maps.regions = empty_regions(shape, maps.contours)
+        return maps
 
     @classmethod
     def of_grid(cls, logits: FloatArray) -> "Maps":
@@ -75,6 +94,9 @@ class Maps:
                 self.levels[index, rows] = np.rint(confidence, out=confidence)
             if self.probabilities is not None:
                 self.probabilities[:, index, rows] = probabilities_of(band.logits)
+            if self.regions is not None:
+                part = self.regions[index, rows]
+                fill_regions(part, probabilities_of(band.logits), self.contours)
 
 
 def with_slices(pixels: ByteArray) -> ByteArray:

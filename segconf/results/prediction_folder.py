@@ -16,8 +16,12 @@ from segconf.files import write_text
 from segconf.images.image_format import MAP_SUFFIXES, MapFormat, image_suffix, map_file
 from segconf.images.io import read_confidence
 from segconf.images.masks import read_mask
+from segconf.overlays.contours import Regions, empty_regions, fill_regions, shown_contours
 from segconf.overlays.layers import Contour, Scale
 from segconf.results.rows import CaseRow, read_row
+
+_VOLUME = 3
+"""Axes of the map of several slices."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,9 +179,21 @@ class PredictionFolder:
         suffix = self.map_suffix(row)
         mask = read_mask(self.mask(row.case, suffix), classes=max(classes, 2))
         confidence = read_confidence(self.confidence(row.case, suffix))
-        if mask.ndim == 3:  # noqa: PLR2004 - a volume of several slices
+        if mask.ndim == _VOLUME:
             mask, confidence = mask[row.slice], confidence[row.slice]
         return mask, np.rint(confidence.astype(np.float64) * FULL_SCALE).astype(np.uint16)
+
+    def read_regions(self, row: CaseRow) -> Regions | None:
+        """Regions (H, W) of the contours of that slice, where probabilities were saved."""
+        record = self.record()
+        contours = shown_contours(record.contours)
+        suffix = self.map_suffix(row)
+        files = [self.probabilities(row.case, k, suffix) for k in range(record.scale.classes)]
+        if not contours or not all(file.is_file() for file in files):
+            return None
+        whole = [read_confidence(file) for file in files]  # (H, W), or (D, H, W) of a volume
+        planes = np.stack([one[row.slice] if one.ndim == _VOLUME else one for one in whole])
+        return fill_regions(empty_regions(planes.shape[1:], contours), planes, contours)
 
 
 def select_rows(folder: PredictionFolder, names: Sequence[str]) -> list[CaseRow]:

@@ -18,7 +18,7 @@ from segconf.overlays.overlay import Style, overlay
 from segconf.overlays.view import MAX_SIDE, View
 from segconf.results.prediction_folder import PredictionFolder, RunRecord, select_rows
 from segconf.results.rows import CaseRow
-from segconf.review.pictures import write_jpeg
+from segconf.review.pictures import case_scale, write_jpeg
 from segconf.review.sheet import case_sheet
 
 Format = Literal["png", "jpg", "pdf"]
@@ -89,14 +89,23 @@ def export(
         path = out / DOCUMENT
         with replacing(path) as temporary:
             for number, case in enumerate(cases, 1):
-                page = case_sheet(case.row, case.image, (case.mask, case.levels), scale, case.view)
+                own = case_scale(scale, case.row)
+                page = case_sheet(case.row, case.image, (case.mask, case.levels), own, case.view)
                 page.save(temporary, "pdf", append=number > 1, resolution=_DOTS_PER_INCH)
                 report(number, len(rows))
         return [path]
     written: list[Path] = []
     for number, case in enumerate(cases, 1):
-        view = replace(case.view, max_side=options.max_side)
-        picture = overlay(case.image, case.mask, case.levels, style=style, scale=scale, view=view)
+        own = case_scale(scale, case.row)
+        picture = overlay(
+            case.image,
+            case.mask,
+            case.levels,
+            style=style,
+            scale=own,
+            regions=folder.read_regions(case.row) if own.contours else None,
+            view=replace(case.view, max_side=options.max_side),
+        )
         path = out / f"{case.row.case}.{options.format}"
         make_folder(path.parent)
         (write_png if options.format == "png" else write_jpeg)(path, picture)

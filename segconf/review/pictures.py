@@ -24,7 +24,7 @@ from segconf.overlays.overlay import (
 from segconf.overlays.view import View
 from segconf.results.maps import Maps, prepare_folders, with_slices, write_maps, write_row
 from segconf.results.prediction_folder import PredictionFolder
-from segconf.results.rows import CaseRow
+from segconf.results.rows import OUT_OF_DISTRIBUTION, CaseRow
 
 PAGE_SIDE = 1400
 """Longest side of the image in the review page."""
@@ -44,6 +44,11 @@ Pixels = NDArray[np.uint8]
 
 
 Levels = NDArray[np.uint16]
+
+
+def case_scale(scale: Scale, row: CaseRow) -> Scale:
+    """The scale of a case: nothing is promised for an out-of-distribution image."""
+    return scale.without_contours() if OUT_OF_DISTRIBUTION in row.flags else scale
 
 
 def write_page_files(
@@ -115,7 +120,11 @@ def write_case(
     write_maps(folder, row, image, maps)
     pixels = with_slices(image.pixels)[:, row.slice]  # (C, H, W)
     mask, levels = maps.mask[row.slice], maps.levels[row.slice]
-    picture = overlay(pixels, mask, levels, style=style, scale=scale, view=View.of(image))
+    shown = case_scale(scale, row)
+    regions = maps.regions[row.slice] if maps.regions is not None and shown.contours else None
+    picture = overlay(
+        pixels, mask, levels, style=style, scale=shown, regions=regions, view=View.of(image)
+    )
     write_png(folder.overlay(row.case), picture)
     write_page_files(folder, row.case, pixels, (mask, levels), scale)
     write_row(folder, row)
