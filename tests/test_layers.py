@@ -35,7 +35,7 @@ LAYERS = [
     {"evaluation"},
     {"calibration.calibrate", "calibration.triage", "ood.evaluation"},
     {"training"},
-    {"active", "comparison"},
+    {"active", "comparison", "packaging"},
     {"demo_tour", "doctor"},
 ]
 """From the bottom up: a module may import those below its own layer. A dotted name is a module that
@@ -47,6 +47,8 @@ HOMES = {
     "matplotlib": {"segconf/plots"},
     "monai": {"segconf/inference", "segconf/evaluation"},
     "nibabel": {"segconf/images"},
+    "onnx": {"segconf/packaging"},
+    "onnxruntime": {"segconf/inference"},
     "PIL": {"segconf/images", "segconf/synthetic", "segconf/overlays", "segconf/review"},
     "cv2": {"segconf/images", "segconf/overlays", "segconf/results", "segconf/review"},
     "pydantic": {"segconf/config", "segconf/checkpoints/weights.py"},

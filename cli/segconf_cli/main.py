@@ -29,6 +29,7 @@ from segconf_cli.evaluate import evaluate
 from segconf_cli.export import export
 from segconf_cli.history import history
 from segconf_cli.models import models
+from segconf_cli.package import package
 from segconf_cli.predict import predict
 from segconf_cli.query import query
 from segconf_cli.review import review
@@ -88,7 +89,7 @@ def root(
 COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
     "Begin": (demo, doctor, data, models),
     "Train and measure": (train, evaluate, calibrate, history),
-    "Predict and review": (predict, review, export, triage),
+    "Predict and review": (predict, review, export, triage, package),
     "Annotate": (query, active),
     "Compare methods": (compare, score, benchmark, surrogates),
 }

@@ -226,18 +226,24 @@ def load_model(
     device: str = "auto",
     batch_size: int | None = None,
 ) -> Model:
-    """A run folder, a weights file or a pretrained model, ready to predict.
+    """A run folder, a weights file, a packaged network or a pretrained model, ready to predict.
 
     Args:
-        path: such as `runs/NAME`, or the name of a pretrained model; the newest finished run under
-            `runs/` when not given, else the pretrained model.
+        path: such as `runs/NAME`, `model.onnx`, or the name of a pretrained model; the newest
+            finished run under `runs/` when not given, else the pretrained model.
         device: auto, cpu, cuda, cuda:N or mps.
         batch_size: images that the network sees at once; 1 on a CPU, 16 elsewhere by default.
     """
-    from segconf.devices import resolve_device
-    from segconf.inference.torch_model import TorchModel
-
     choice = path if isinstance(path, ModelChoice) else choose_model(path)
-    model = TorchModel(choice.path, device=resolve_device(device), batch_size=batch_size)
+    model: Model
+    if choice.path.suffix == ONNX_SUFFIX:
+        from segconf.inference.onnx_model import OnnxModel
+
+        model = OnnxModel(choice.path, device=device, batch_size=batch_size)
+    else:
+        from segconf.devices import resolve_device
+        from segconf.inference.torch_model import TorchModel
+
+        model = TorchModel(choice.path, device=resolve_device(device), batch_size=batch_size)
     model.choice = choice
     return model

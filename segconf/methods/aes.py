@@ -17,6 +17,7 @@ class SnapshotAverage(Method):
     """Average of 30 snapshots taken along the training."""
 
     name = "aes"
+    exportable = False
     default_snapshots = 30
 
     def check(self, config: ExperimentConfig) -> None:

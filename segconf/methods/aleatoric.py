@@ -16,6 +16,7 @@ class Aleatoric(MonteCarloDropout):
     """Predicted variance of the logits, with dropout."""
 
     name = "aleatoric"
+    exportable = False
 
     def build(self, config: ModelConfig, *, pretrained: bool = True) -> nn.Module:
         """A UNet with dropout whose K logits are followed by their K log-variances."""

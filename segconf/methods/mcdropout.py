@@ -14,6 +14,7 @@ class MonteCarloDropout(Method):
     """Dropout in the decoder, also at inference; the encoder is computed once."""
 
     name = "mcdropout"
+    exportable = False
 
     def build(self, config: ModelConfig, *, pretrained: bool = True) -> nn.Module:
         """A UNet with spatial dropout after every block of the decoder."""

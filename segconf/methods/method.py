@@ -97,6 +97,8 @@ class Method(ABC):
     """Whether unlabeled images take part in the training."""
     default_snapshots: ClassVar[int] = 0
     """Weights kept along the training where the configuration does not say how many."""
+    exportable: ClassVar[bool] = True
+    """Whether a prediction is the mean probability of networks with fixed weights."""
     terms: ClassVar[tuple[str, ...]] = ("segmentation",)
     """Names of the loss terms, in the order in which they are added and shown."""
 

@@ -1,0 +1,1 @@
+"""Packages for other programs: ONNX files, MONAI bundles, DICOM objects."""

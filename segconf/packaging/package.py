@@ -1,0 +1,103 @@
+"""The entry: a run as one file, or one folder, that other programs use."""
+
+import importlib.util
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from segconf.confidence import probabilities_of
+from segconf.devices import resolve_device
+from segconf.errors import CheckpointError, ConfigError
+from segconf.files import replacing
+from segconf.inference.choice import choose_model
+from segconf.inference.onnx_model import INSTALL, OnnxModel
+from segconf.inference.torch_model import TorchModel
+from segconf.packaging.description import packaged
+
+TOLERANCE = 1e-3
+"""Largest difference of a probability between a packaged network and its run."""
+_PROBES = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Package:
+    """What was written.
+
+    Attributes:
+        path: the file or the folder.
+        size: in bytes.
+        difference: largest difference of a probability to the run, on random pictures.
+    """
+
+    path: Path
+    size: int
+    difference: float
+
+
+def package_onnx(run: Path | str, out: Path | str) -> Package:
+    """Write a run as one ONNX file: network, preparation of its input, outputs, metadata.
+
+    The file is compared with the run before it gets its name.
+
+    Args:
+        run: run folder, weights file or name of a pretrained model.
+        out: the file, `.onnx`.
+
+    Raises:
+        ConfigError: the method takes several passes, or packages are missing.
+        CheckpointError: the file predicts something else than the run, or cannot be written.
+    """
+    path = Path(out)
+    if path.suffix != ".onnx":
+        raise ConfigError(f"out = {path}: an ONNX file is called NAME.onnx.")
+    _check_installed("onnx", "onnxscript", "onnxruntime")
+    import onnx
+
+    from segconf.packaging.onnx_graph import build_graph
+
+    model = TorchModel(choose_model(run).path, device=resolve_device("cpu"))
+    graph = build_graph(model)
+    about = packaged(model)
+    graph.producer_name = "segconf"
+    graph.doc_string = about.model_card
+    onnx.helper.set_model_props(graph, about.metadata())
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(path) as temporary:
+            temporary.write_bytes(graph.SerializeToString())
+            difference = compare(model, OnnxModel(temporary, device="cpu"))
+    except OSError as error:
+        raise CheckpointError(
+            f"{path}: cannot be written ({error.strerror or error}). Choose another file."
+        ) from error
+    return Package(path, path.stat().st_size, difference)
+
+
+def compare(model: TorchModel, other: OnnxModel) -> float:
+    """Largest difference of a probability on random pictures.
+
+    Raises:
+        CheckpointError: it is more than `TOLERANCE`.
+    """
+    rng = np.random.default_rng(0)
+    shape = (_PROBES, *model.config.data.size, model.config.model.channels)
+    pixels = rng.integers(0, 256, shape, np.uint8)
+    own, packaged_one = (
+        probabilities_of(one.grid_logits(pixels).swapaxes(0, 1)) for one in (model, other)
+    )
+    difference = float(np.abs(own - packaged_one).max())
+    if not difference <= TOLERANCE:
+        raise CheckpointError(
+            f"{model.file}: the packaged network predicts other probabilities (by {difference:g}), "
+            "so it was not written. Use the run folder."
+        )
+    return difference
+
+
+def _check_installed(*modules: str) -> None:
+    missing = [name for name in modules if importlib.util.find_spec(name) is None]
+    if missing:
+        raise ConfigError(
+            f"packaging needs {', '.join(missing)}, which is not installed. Install it: {INSTALL}"
+        )
