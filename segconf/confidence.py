@@ -42,12 +42,14 @@ class RowsConfidence:
         confidence: probability of that class.
         foreground: sum of the probability that a pixel is not background.
         overlap: the same sum over the predicted foreground.
+        class_sums: (K,) sum of the probability of each class.
     """
 
     mask: NDArray[np.integer]
     confidence: FloatArray
     foreground: float
     overlap: float
+    class_sums: NDArray[np.float64]
 
 
 def rows_confidence(logits: FloatArray) -> RowsConfidence:
@@ -63,13 +65,16 @@ def rows_confidence(logits: FloatArray) -> RowsConfidence:
         np.reciprocal(confidence, out=confidence)
         overlap = float(np.vdot(confidence, mask.astype(np.float32)))
         unsure = mask.size - np.count_nonzero(mask) - (float(confidence.sum()) - overlap)
-        return RowsConfidence(mask, confidence, overlap + unsure, overlap)
+        foreground = overlap + unsure
+        sums = np.array([mask.size - foreground, foreground])
+        return RowsConfidence(mask, confidence, foreground, overlap, sums)
     probabilities = probabilities_of(logits)
     classes = logits.argmax(axis=0)
-    foreground = 1 - probabilities[0]
+    rest = 1 - probabilities[0]
     return RowsConfidence(
         classes,
         probabilities.max(axis=0),
-        float(foreground.sum(dtype=np.float64)),
-        float(foreground.sum(dtype=np.float64, where=classes > 0)),
+        float(rest.sum(dtype=np.float64)),
+        float(rest.sum(dtype=np.float64, where=classes > 0)),
+        probabilities.sum(axis=(1, 2), dtype=np.float64),
     )

@@ -30,6 +30,7 @@ from segconf.overlays.overlay import Style
 from segconf.results.maps import Maps, write_failure
 from segconf.results.prediction_folder import PredictionFolder
 from segconf.results.rows import NOT_FINITE, UNREADABLE, CaseRow
+from segconf.results.structures import with_geometry
 from segconf.results.summary import TOO_SMALL, mark_out_of_distribution, summarize
 from segconf.review.pictures import write_case
 
@@ -233,7 +234,7 @@ class Job:
         height, width = item.image.spatial_shape[-2:]
         scale = self._model.scale
         row = summarize(
-            CaseRow(item.source.case, item.source.file, height, width),
+            with_geometry(CaseRow(item.source.case, item.source.file, height, width), item.image),
             maps,
             threshold=scale.threshold,
             notes=item.notes,

@@ -1,7 +1,7 @@
 """Mask and confidence levels of an image on its own grid, and their files."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,6 +40,7 @@ class Maps:
         levels: (D, H, W) confidence, 0..65535.
         foreground: sum over the pixels of the probability that it is no background.
         overlap: the same sum over the predicted foreground.
+        class_sums: (K,) sum over the pixels of the probability of each class.
         probabilities: (K, D, H, W) where they were asked for.
         contours: those whose regions are kept: of more than two classes, where the maps alone do
             not tell them.
@@ -50,6 +51,7 @@ class Maps:
     levels: LevelArray
     foreground: float = 0.0
     overlap: float = 0.0
+    class_sums: NDArray[np.float64] = field(default_factory=lambda: np.zeros(2))
     probabilities: FloatArray | None = None
     contours: tuple[Contour, ...] = ()
     regions: Regions | None = None
@@ -65,7 +67,12 @@ class Maps:
     ) -> "Maps":
         """Room for an image of D slices of H x W."""
         room = np.empty((classes, *shape), np.float32) if probabilities else None
-        maps = cls(np.empty(shape, np.uint8), np.empty(shape, np.uint16), probabilities=room)
+        maps = cls(
+            np.empty(shape, np.uint8),
+            np.empty(shape, np.uint16),
+            class_sums=np.zeros(classes),
+            probabilities=room,
+        )
         if contours and classes > _BINARY:
             maps.contours = shown_contours(contours)
             maps.regions = empty_regions(shape, maps.contours)
@@ -88,6 +95,7 @@ class Maps:
             self.mask[index, rows] = found.mask
             self.foreground += found.foreground
             self.overlap += found.overlap
+            self.class_sums += found.class_sums
             confidence = found.confidence
             confidence *= FULL_SCALE
             with np.errstate(invalid="ignore"):  # of NaN, which the sums above tell the caller

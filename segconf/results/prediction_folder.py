@@ -93,6 +93,7 @@ class PredictionFolder:
         self._map_format = map_format
         self.run_file = path / "run.json"
         self.table_file = path / "cases.csv"
+        self.structures_file = path / "structures.csv"
         self.page_file = path / "review.html"
 
     def mask(self, case: str, suffix: str) -> Path:
@@ -121,6 +122,10 @@ class PredictionFolder:
         """Written last: a case that has it is complete."""
         return self.path / "review" / "rows" / f"{case}.json"
 
+    def structures(self, case: str) -> Path:
+        """Numbers of every class of a case."""
+        return self.path / "review" / "structures" / f"{case}.csv"
+
     def shown_image(self, case: str) -> Path:
         """The image as the review page shows it."""
         return self.path / "review" / "images" / f"{case}.jpg"
@@ -142,6 +147,7 @@ class PredictionFolder:
             self.shown_image(case),
             self.thumbnail(case),
             self.page_map(case),
+            self.structures(case),
             self.row(case),
         ]
 

@@ -46,6 +46,10 @@ class CaseRow:
         width: of the image, in pixels.
         slices: of a volume; 1 for pictures.
         slice: index of the slice that the overlay shows.
+        slice_mm: millimetres between slices; nan for pictures, and where a file has no spacing.
+        row_mm: millimetres between rows.
+        column_mm: millimetres between columns.
+        marks: letters of the patient's sides at the left, right, top and bottom of a slice.
         group: what the image belongs to, such as a patient; its own name where nothing is known.
         foreground_fraction: fraction of the pixels that are not background.
         mean_confidence: over all pixels.
@@ -69,6 +73,10 @@ class CaseRow:
     width: int = 0
     slices: int = 1
     slice: int = 0
+    slice_mm: float = math.nan
+    row_mm: float = math.nan
+    column_mm: float = math.nan
+    marks: str = ""
     group: str = ""
     foreground_fraction: float = math.nan
     mean_confidence: float = math.nan

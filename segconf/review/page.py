@@ -10,6 +10,7 @@ from segconf.files import write_text
 from segconf.overlays.overlay import NOTICE
 from segconf.results.prediction_folder import PredictionFolder, RunRecord
 from segconf.results.rows import CaseRow, table
+from segconf.results.structures import merge_structures
 from segconf.review.pictures import script_safe
 
 _DIGITS = 4
@@ -67,7 +68,7 @@ def _data(rows: Sequence[CaseRow], record: RunRecord) -> dict[str, Any]:
 
 
 def assemble(folder: PredictionFolder) -> list[CaseRow]:
-    """Write both files for all cases of a folder.
+    """Write both tables and the page for all cases of a folder.
 
     Several processes may do this at once. Each looks again after it has written: whoever writes
     last has seen every row.
@@ -77,6 +78,7 @@ def assemble(folder: PredictionFolder) -> list[CaseRow]:
         listed = _listed(folder)
         rows = folder.rows()
         write_text(folder.table_file, table(rows))
+        write_text(folder.structures_file, merge_structures(folder, rows))
         write_text(folder.page_file, review_page(rows, record))
         if _listed(folder) == listed:
             return rows

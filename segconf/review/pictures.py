@@ -25,6 +25,7 @@ from segconf.overlays.view import View
 from segconf.results.maps import Maps, prepare_folders, with_slices, write_maps, write_row
 from segconf.results.prediction_folder import PredictionFolder
 from segconf.results.rows import OUT_OF_DISTRIBUTION, CaseRow
+from segconf.results.structures import write_structures
 
 PAGE_SIDE = 1400
 """Longest side of the image in the review page."""
@@ -127,4 +128,5 @@ def write_case(
     )
     write_png(folder.overlay(row.case), picture)
     write_page_files(folder, row.case, pixels, (mask, levels), scale)
+    write_structures(folder, row, maps)
     write_row(folder, row)

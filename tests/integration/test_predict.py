@@ -198,6 +198,13 @@ def test_volumes_keep_affine_and_header(tmp_path, checkpoint):
     expected = logits.softmax(dim=1)[:, 1].numpy().transpose(1, 2, 0)[::-1]
     np.testing.assert_allclose(foreground, expected, atol=1e-5)
 
+    with (out / "structures.csv").open(encoding="utf-8", newline="") as file:
+        (structure,) = csv.DictReader(file)
+    assert (structure["case"], int(structure["pixels"])) == ("v", int(mask.sum()))
+    assert float(structure["volume_mm3"]) == pytest.approx(9 * mask.sum())  # 1.5 x 2 x 3 mm
+    assert structure["expected_dice"] == rows(out)["v"]["expected_dice"]
+    assert rows(out)["v"]["marks"] == "RLAP"
+
     again = tmp_path / "again"
     run(*arguments, "--out", again, "--save", "probabilities")
     assert digests(again) == digests(out)
