@@ -51,6 +51,7 @@ HOMES = {
     "onnxruntime": {"segconf/inference"},
     "PIL": {"segconf/images", "segconf/synthetic", "segconf/overlays", "segconf/review"},
     "cv2": {"segconf/images", "segconf/overlays", "segconf/results", "segconf/review"},
+    "pydicom": {"segconf/images", "segconf/packaging"},
     "pydantic": {"segconf/config", "segconf/checkpoints/weights.py"},
     "segmentation_models_pytorch": {"segconf/models"},
     "timm": {"segconf/models"},

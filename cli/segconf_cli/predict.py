@@ -59,6 +59,14 @@ def predict(
         list[Saved] | None,
         typer.Option(help="Also write a map of every class.", rich_help_panel="Output"),
     ] = None,
+    identify: Annotated[
+        bool,
+        typer.Option(
+            "--identify",
+            help="Name DICOM images after their files, which may tell the patient.",
+            rich_help_panel="Output",
+        ),
+    ] = False,
     skip_existing: Annotated[
         bool,
         typer.Option(
@@ -110,7 +118,7 @@ def predict(
         skip_existing=skip_existing,
         workers=workers,
     )
-    sources = find_images(images, exclude=out)
+    sources = find_images(images, exclude=out, identify=identify)
     chosen = choose_model(checkpoint)
     is_first = os.environ.get("RANK", "0") == "0"
     if is_first:

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from segconf.data.dicom_names import dicom_images, is_dicom_image
 from segconf.errors import DataError
 from segconf.images.image_format import case_name, format_of, image_suffix, listed_suffixes
 from segconf.images.io import read_header
@@ -196,17 +197,22 @@ class _Listing:
 
 def _list_pictures(folder: Path) -> _Listing:
     listing = _Listing()
+    dicom: list[Path] = []
     for path in sorted(folder.rglob("*")):
         below = path.relative_to(folder)
         if path.is_dir() or any(part.startswith(".") for part in below.parts):
             continue
         if _is_sidecar(path):
             listing.left_out.append(path.name)
+        elif is_dicom_image(path):
+            dicom.append(path)
         elif image_suffix(path):
             name = (below.parent / case_name(path)).as_posix()
             listing.pictures.setdefault(name, []).append(path)
         else:
             listing.problems.append(f"{path}: not a supported image format ({listed_suffixes()})")
+    for name, path in dicom_images(folder, dicom):
+        listing.pictures.setdefault(name, []).append(path)
     return listing
 
 

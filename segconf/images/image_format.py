@@ -36,6 +36,10 @@ class ImageFormat(ABC):
     stores_probabilities: ClassVar[bool] = False
     """Whether a file can hold the probabilities of all classes."""
 
+    def files(self, path: Path) -> tuple[Path, ...]:
+        """Files that the image is read from: for most formats the path itself."""
+        return (path,)
+
     @abstractmethod
     def read_header(self, path: Path) -> Header:
         """Size, slices and channels, without decoding pixels."""

@@ -1,14 +1,26 @@
 """Images and maps to and from disk, whatever their format."""
 
+import hashlib
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from segconf.errors import DataError
+from segconf.files import file_hash
 from segconf.images.encoding import complete_file
 from segconf.images.image_format import ImageFormat, format_of
-from segconf.images.types import DEFAULT_MAX_PIXELS, Header, Image, ReadOptions, Size, Window
+from segconf.images.types import (
+    DEFAULT_MAX_PIXELS,
+    Header,
+    Image,
+    ReadOptions,
+    Size,
+    Window,
+    describe_os_error,
+    reason,
+)
 
 _LARGEST_CLASS = 255
 
@@ -22,6 +34,29 @@ def read_header(path: Path | str) -> Header:
     """
     path = Path(path)
     return format_of(path).read_header(path)
+
+
+def image_hash(path: Path | str) -> str:
+    """SHA-256 of the file of an image; of the hashes of its files, in order, where it has several.
+
+    Raises:
+        DataError: a file cannot be read.
+    """
+    path = Path(path)
+    try:
+        hashes = sorted(file_hash(file) for file in format_of(path).files(path))
+    except OSError as error:
+        raise describe_os_error(path, error) or DataError(f"{path}: {reason(error)}") from error
+    if len(hashes) == 1:
+        return hashes[0]
+    return hashlib.sha256("\n".join(hashes).encode()).hexdigest()
+
+
+def image_bytes(path: Path | str) -> int:
+    """Bytes of all files of an image; 0 where there is none."""
+    path = Path(path)
+    files = format_of(path).files(path)
+    return sum(file.stat().st_size for file in files if file.is_file())
 
 
 def read_image(

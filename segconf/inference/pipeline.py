@@ -20,9 +20,8 @@ import numpy as np
 from segconf.confidence import FloatArray
 from segconf.devices import usable_processors
 from segconf.errors import DataError
-from segconf.files import file_hash
 from segconf.images.image_format import MapFormat, format_of
-from segconf.images.io import read_header
+from segconf.images.io import image_hash, read_header
 from segconf.images.types import ByteArray, Image
 from segconf.inference.model import GridOutput, Model, NetworkInput
 from segconf.inference.sources import Source
@@ -243,7 +242,7 @@ class Job:
             row = mark_out_of_distribution(row, ood_score, threshold=self._model.detector.threshold)
         row = replace(
             row,
-            image_sha256=file_hash(item.source.path),
+            image_sha256=image_hash(item.source.path),
             mask_sha256=hashlib.sha256(np.ascontiguousarray(maps.mask).data).hexdigest(),
         )
         style = self._options.style

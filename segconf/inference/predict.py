@@ -14,6 +14,7 @@ from typing import Any
 from segconf import __version__
 from segconf.errors import ConfigError, DataError
 from segconf.images.image_format import MAP_SUFFIXES, MapFormat, format_of
+from segconf.images.io import image_bytes
 from segconf.inference.model import Model, load_model
 from segconf.inference.pipeline import Job, PredictOptions, Progress
 from segconf.inference.sources import Shard, Source, Sources, find_images
@@ -196,7 +197,7 @@ def describe_run(model: Model, sources: Sources, options: PredictOptions) -> Run
         },
     }
     values = json.loads(json.dumps(values))  # as it will be read again
-    names = [[source.file, source.path.stat().st_size] for source in sources.items]
+    names = [[source.file, image_bytes(source.path)] for source in sources.items]
     made_of = json.dumps([{name: values[name] for name in _SAME}, names], sort_keys=True)
     return RunRecord({"id": hashlib.sha256(made_of.encode()).hexdigest()[:16], **values})
 

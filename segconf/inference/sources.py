@@ -2,11 +2,18 @@
 
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from segconf.errors import ConfigError, DataError
+from segconf.images.dicom_files import (
+    PICTURE_SUFFIX,
+    group_files,
+    identified,
+    is_available,
+    is_dicom,
+)
 from segconf.images.image_format import case_name, image_suffix, listed_suffixes
 
 LIST_SUFFIX = ".txt"
@@ -53,42 +60,67 @@ class Shard:
         return items[self.index :: self.count]
 
 
-def find_images(inputs: Sequence[Path], *, exclude: Path | None = None) -> Sources:
+def find_images(
+    inputs: Sequence[Path], *, exclude: Path | None = None, identify: bool = False
+) -> Sources:
     """Images of folders (with their subfolders), of files, and of lists of paths.
 
     Results are called like the image, relative to the folder, or to the common folder of several
-    inputs. Images of one folder that differ in their suffix only keep it in the name.
+    inputs. Images of one folder that differ in their suffix only keep it in the name. DICOM files
+    are recognized by their content too, and called by their UIDs.
 
     Args:
         inputs: folders, image files, or `.txt` files with a path per line.
         exclude: a folder to leave out: that of the results.
+        identify: call DICOM images by the names of their files and folders, which may tell who
+            the patient is.
     """
-    found: list[Path] = []
+    found: dict[Path, Path] = {}  # to the path that the name is made of
     left_out: list[Path] = []
     tops: list[Path] = []
     for given in _expanded(inputs):
         path = Path(os.path.abspath(given))  # noqa: PTH100 - links keep their names
         if path.is_dir():
             images, others = _inside(path, exclude)
-            found += images
             left_out += others
             tops.append(path)
         elif path.exists():
-            if not image_suffix(path):
+            if not image_suffix(path) and not is_dicom(path):
                 raise DataError(
                     f"{given}: unknown image format. Convert it to one of {listed_suffixes()}."
                 )
-            found.append(path)
+            images = [path]
             tops.append(path.parent)
         else:
             raise DataError(f"{given}: no such file or folder. Check the path.")
+        found |= _with_dicom(tops[-1], images, identify=identify)
     if not found:
         names = ", ".join(str(path) for path in inputs)
         raise DataError(
             f"{names}: no image found (looked for {listed_suffixes()}). Check the path."
         )
     root = Path(os.path.commonpath(tops))
-    return Sources(root, _named(sorted(set(found)), root), tuple(left_out))
+    return Sources(root, _named(dict(sorted(found.items())), root), tuple(left_out))
+
+
+def _with_dicom(top: Path, files: Sequence[Path], *, identify: bool) -> dict[Path, Path]:
+    """Images of some files below a folder: each a file, but for slices of DICOM volumes."""
+    plain = {file: file for file in files if image_suffix(file) and not _is_dicom_name(file)}
+    dicom = [file for file in files if file not in plain]
+    if not dicom or not is_available():
+        return plain | {file: file for file in dicom}
+    for image in group_files(top, dicom):
+        if not identify:
+            plain[image.path] = image.path
+            continue
+        known = identified(image)
+        suffix = "" if known.path == known.title else image.path.suffix
+        plain[known.path] = known.title.with_name(known.title.name + suffix)
+    return plain
+
+
+def _is_dicom_name(file: Path) -> bool:
+    return image_suffix(file).startswith(PICTURE_SUFFIX[:3])
 
 
 def _expanded(inputs: Sequence[Path]) -> list[Path]:
@@ -124,7 +156,8 @@ def _inside(folder: Path, exclude: Path | None) -> tuple[list[Path], list[Path]]
             if name.startswith("."):
                 continue
             path = here / name
-            is_image = image_suffix(path) and not path.stem.endswith(_SUPERPIXELS)
+            is_image = bool(image_suffix(path)) and not path.stem.endswith(_SUPERPIXELS)
+            is_image = is_image or (not image_suffix(path) and is_dicom(path))
             (images if is_image else others).append(path)
     return images, others
 
@@ -134,17 +167,29 @@ def _is_prediction_folder(folder: Path) -> bool:
     return (folder / "run.json").is_file() and (folder / "confidence").is_dir()
 
 
-def _named(paths: Sequence[Path], root: Path) -> tuple[Source, ...]:
+def _named(paths: Mapping[Path, Path], root: Path) -> tuple[Source, ...]:
     """Names without the suffix where that is unique, else with it.
 
     A short name counts as taken when it is the whole name of another file: `a.jpg.png` beside
     `a.jpg` and `a.png` keeps its suffix.
+
+    Args:
+        paths: of images, and what their names are made of.
+        root: that names are relative to.
     """
-    short = {path: path.relative_to(root).parent / case_name(path) for path in paths}
-    used = Counter([*short.values(), *(path.relative_to(root) for path in paths)])
+    shown = {path: _below(title, root) for path, title in paths.items()}
+    short = {path: title.parent / case_name(title) for path, title in shown.items()}
+    titles = Counter(shown.values())
+    used = Counter([*short.values(), *shown.values()])
     sources = []
-    for path in paths:
-        below = path.relative_to(root)
-        name = short[path] if used[short[path]] == 1 else below
-        sources.append(Source(name.as_posix(), path, below.as_posix()))
+    for path, title in shown.items():
+        name = short[path] if used[short[path]] == 1 else title
+        if titles[title] > 1:  # several series of one folder
+            name = short[path] / case_name(path)
+        sources.append(Source(name.as_posix(), path, path.relative_to(root).as_posix()))
     return tuple(sorted(sources, key=lambda source: source.case))
+
+
+def _below(path: Path, root: Path) -> Path:
+    """The path relative to the root; the slices of a series may lie in the root itself."""
+    return path.relative_to(root) if path.is_relative_to(root) else Path(path.name)

@@ -132,7 +132,7 @@ def test_every_problem_of_a_folder_is_listed(tmp_path):
     picture(tmp_path / "masks/b.png")
     picture(tmp_path / "masks/b_mask.png")
     picture(tmp_path / "masks/lonely_segmentation.png")
-    (tmp_path / "images/c.dcm").write_bytes(b"x")
+    (tmp_path / "images/c.mha").write_bytes(b"x")
     (tmp_path / "images/notes.txt").write_text("x")
     (tmp_path / "images/.DS_Store").write_text("x")
     (tmp_path / "images/gone.png").symlink_to("nowhere.png")
@@ -141,7 +141,7 @@ def test_every_problem_of_a_folder_is_listed(tmp_path):
     assert "several images with the name 'a'" in text
     assert "several masks for the image 'b'" in text
     assert "lonely_segmentation.png: mask without an image" in text
-    assert "c.dcm: not a supported image format" in text
+    assert "c.mha: not a supported image format" in text
     assert len(found.problems) == 4
     assert "notes.txt" in found.notes[0]
     assert "gone" in by_id(found.training)  # opening it later says that it does not exist

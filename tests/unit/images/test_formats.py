@@ -26,6 +26,7 @@ from segconf.inference.predict import predict
 from segconf.inference.sources import find_images
 from segconf.results.prediction_folder import PredictionFolder
 from segconf.results.rows import CaseRow
+from tests.dicom_objects import enhanced, photograph
 from tests.tiny_models import write_checkpoint
 
 OBLIQUE = np.array(
@@ -43,7 +44,24 @@ def save_nifti(path, array):
     nibabel.save(nibabel.Nifti1Image(array.T, OBLIQUE), path)
 
 
-SAVE = {"raster": save_picture, "nifti": save_nifti}
+def save_dicom(path, array):
+    photograph(path, array, photometric="MONOCHROME2")
+
+
+def save_dicom_series(path, array):
+    """Frames of one object whose places are those of OBLIQUE, in the axes of DICOM."""
+    volume = array.reshape(-1, *array.shape[-2:])
+    places = np.array([40.0, -7.0, 3.0]) + np.arange(len(volume))[:, None] * [-1.2, 0, 1.6]
+    plane = ([0.8, 0, 0.6, 0, 1, 0], [0.5, 2.0])
+    enhanced(path, volume, places=places, plane=plane, windowed=False)
+
+
+SAVE = {
+    "raster": save_picture,
+    "nifti": save_nifti,
+    "dicom": save_dicom,
+    "dicom_series": save_dicom_series,
+}
 """How another program writes grey levels (H, W), or (D, H, W) if a file can have slices."""
 
 NAMES = formats.names()
