@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
+    from segconf.data.splits import Split
+
 
 @contextmanager
 def live_view() -> Iterator[LiveView]:
@@ -58,6 +60,16 @@ class LiveView(TrainingListener):
         self._show(label, done, total)
         if not self._progress.console.is_terminal and done == total:
             self._print(f"{label}: {total}")
+
+    def on_split(self, split: Split) -> None:
+        """Say what is labeled, and in which unit labels are counted."""
+        labels = f"{split.labels} {split.unit}"
+        if split.unit == "groups":
+            labels += f" ({len(split.labeled)} images or slices)"
+        self._print(
+            f"labeled: {labels}; unlabeled: {len(split.unlabeled)}; validation: "
+            f"{len(split.validation)}"
+        )
 
     def on_member(self, number: int, members: int) -> None:
         """Say which network of an ensemble is next."""

@@ -26,7 +26,9 @@ def train(
     labeled: Annotated[
         int | None,
         typer.Option(
-            help="Number of training masks to use.", show_default="all", rich_help_panel="Labels"
+            help="Training masks to use: images, or groups where these hold several.",
+            show_default="all",
+            rich_help_panel="Labels",
         ),
     ] = None,
     labeled_list: Annotated[

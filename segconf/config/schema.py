@@ -53,7 +53,8 @@ class DataConfig(Section):
     size: tuple[Side, Side] = (192, 256)
     """Height and width of the network's grid."""
     labeled: Count | None = None
-    """How many training masks may be used; all of them when not given."""
+    """How many training masks may be used, all when not given: those of so many groups (volumes,
+    patients) where a group holds several cases, else of so many images."""
     labeled_list: Path | None = None
     """Ids of the images whose masks may be used: .txt, .csv, .json or .npy."""
     split_seed: NaturalNumber | None = None

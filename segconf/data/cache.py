@@ -172,7 +172,9 @@ def _fingerprint(cases: Sequence[Case], settings: object, files: Sequence[Sequen
     stamps: list[object] = []
     for case, paths in zip(cases, files, strict=True):
         states = [path.stat() for path in paths if path.exists()]
-        stamps.append([case.id, case.slice_index, [(s.st_size, s.st_mtime_ns) for s in states]])
+        # The time of the last change as well: a copy may keep that of the last write.
+        times = [(s.st_size, s.st_mtime_ns, s.st_ctime_ns) for s in states]
+        stamps.append([case.id, case.slice_index, times])
     content = json.dumps([FORMAT, settings, stamps])
     return hashlib.sha256(content.encode()).hexdigest()[:16]
 

@@ -29,6 +29,21 @@ class Split:
     accepted: frozenset[str] = frozenset()
     """Ids of the labeled cases whose mask is a prediction that was accepted in review."""
 
+    @property
+    def unit(self) -> str:
+        """What labels are counted in: groups where one holds several training cases, else images.
+
+        A group is a volume, or what belongs to a patient: its masks are made, and used, together.
+        """
+        return label_unit((*self.labeled, *self.unlabeled))
+
+    @property
+    def labels(self) -> int:
+        """How many groups or images are labeled."""
+        if self.unit == "images":
+            return len(self.labeled)
+        return len({case.group for case in self.labeled})
+
     def ids(self) -> dict[str, list[str]]:
         """Ids by role, as saved in the `split.json` of a run."""
         roles = {"labeled": self.labeled, "unlabeled": self.unlabeled}
@@ -54,8 +69,10 @@ def split_cases(
 
     Args:
         found: the data set.
-        labeled: how many masks may be used; all when None. A larger number contains a smaller one.
-        labeled_list: the ids to use instead, or a file with them.
+        labeled: how many groups or images (`label_unit` says which) may be used with their masks;
+            all when None. A larger number contains a smaller one.
+        labeled_list: the ids to use instead, or a file with them. That of a volume stands for all
+            of its slices.
         seed: decides which; the same seed gives the same ids on any machine.
     """
     candidates = [case for case in found.training if case.mask_path is not None]
@@ -66,14 +83,8 @@ def split_cases(
             chosen = _known_ids(labeled_list, found.training, found.root)
     elif labeled is None:
         chosen = {case.id for case in candidates}
-    elif labeled > len(candidates):
-        raise DataError(
-            f"labeled = {labeled}: {found.root} has {len(candidates)} training images with masks. "
-            f"Give a number up to {len(candidates)}, or none to use them all."
-        )
     else:
-        ordered = sorted(candidates, key=lambda case: _rank(case.id, seed, "labeled"))
-        chosen = {case.id for case in ordered[:labeled]}
+        chosen = _drawn(candidates, labeled, seed, unit=label_unit(found.training), root=found.root)
     if not chosen:
         raise_problems(found.problems, found.root)
         raise DataError(
@@ -86,6 +97,28 @@ def split_cases(
         validation=found.validation,
         test=found.test,
     )
+
+
+def label_unit(training: Sequence[Case]) -> str:
+    """What the labels of training cases are counted in: `groups` or `images`."""
+    return "groups" if len({case.group for case in training}) < len(training) else "images"
+
+
+def _drawn(
+    candidates: Sequence[Case], labeled: int, seed: int, *, unit: str, root: Path
+) -> set[str]:
+    """Ids of that many groups or images with masks, the same for the same seed."""
+    by_name: dict[str, list[str]] = {}
+    for case in candidates:
+        by_name.setdefault(case.group if unit == "groups" else case.id, []).append(case.id)
+    if labeled > len(by_name):
+        what = "groups (volumes, patients) of training" if unit == "groups" else "training"
+        raise DataError(
+            f"labeled = {labeled}: {root} has {len(by_name)} {what} images with masks. "
+            f"Give a number up to {len(by_name)}, or none to use them all."
+        )
+    ordered = sorted(by_name, key=lambda name: _rank(name, seed, "labeled"))
+    return {id_ for name in ordered[:labeled] for id_ in by_name[name]}
 
 
 def hold_out_fraction(
@@ -110,7 +143,8 @@ def _known_ids(entries: Sequence[str], cases: Sequence[Case], place: Path) -> se
     """Ids of a list, checked against the training images."""
     by_name: dict[str, list[Case]] = {}
     for case in cases:
-        for name in {case.id, PurePosixPath(case.id).name}:
+        ids = {case.id, case.file_id}
+        for name in ids | {PurePosixPath(id_).name for id_ in ids}:
             by_name.setdefault(name, []).append(case)
     chosen: set[str] = set()
     problems: list[str] = []
@@ -118,14 +152,14 @@ def _known_ids(entries: Sequence[str], cases: Sequence[Case], place: Path) -> se
         matches = by_name.get(entry) or by_name.get(_bare_name(entry)) or []
         if not matches:
             problems.append(f"{entry}: no training image of that name")
-        elif len(matches) > 1:
+        elif len({case.image_path for case in matches}) > 1:
             problems.append(f"{entry}: several images of that name; give the path below images/")
         elif matches[0].mask_path is None:
             problems.append(
                 f"{entry}: this image has no mask. Put one beside the others, named like the image"
             )
         else:
-            chosen.add(matches[0].id)
+            chosen |= {case.id for case in matches}
     raise_problems(problems, place)
     return chosen
 

@@ -1,5 +1,6 @@
 """Batches for training and evaluation, made from the cached arrays."""
 
+import hashlib
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -26,6 +27,7 @@ from segconf.data.transforms import (
 )
 
 Rows = np.ndarray[tuple[int], np.dtype[np.int64]]
+_HASHED_ROWS = 64
 VIEW = 1_000_000
 """Keeps the random numbers of the views for the history apart from those of augmented views."""
 
@@ -60,6 +62,16 @@ class TrainingPixels:
     labeled_masks: Pixels  # (L, H, W) in the order of labeled_rows
     validation_images: Pixels  # (V, H, W, C)
     validation_masks: Pixels  # (V, H, W)
+
+    def hashes(self) -> dict[str, str]:
+        """SHA-256 of everything that a run is trained and validated on, by kind."""
+        arrays = {
+            "training images": self.images,
+            "training masks": self.labeled_masks,
+            "validation images": self.validation_images,
+            "validation masks": self.validation_masks,
+        }
+        return {kind: _hash(pixels) for kind, pixels in arrays.items()}
 
     def restricted(self, own: slice, *, use_unlabeled: bool) -> "TrainingPixels":
         """The training images of one process, with or without the unlabeled ones."""
@@ -260,6 +272,14 @@ def training_batches(
 def build_loader(dataset: Dataset[Any], *, workers: int) -> DataLoader[Any]:
     """Loader over a data set that already yields batches."""
     return DataLoader(dataset, batch_size=None, shuffle=False, num_workers=workers)
+
+
+def _hash(pixels: Pixels) -> str:
+    """SHA-256 of the shape and the content, a few rows at a time."""
+    digest = hashlib.sha256(str(pixels.shape).encode())
+    for start in range(0, len(pixels), _HASHED_ROWS):
+        digest.update(np.ascontiguousarray(pixels[start : start + _HASHED_ROWS]).data)
+    return digest.hexdigest()
 
 
 def _endless(count: int, generator: np.random.Generator) -> Iterator[int]:

@@ -1,7 +1,5 @@
 """`split.json` of a run: which data it used, and how to notice that the data changed."""
 
-import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -17,15 +15,19 @@ class RunData:
 
     dataset: str
     data: str | None
-    fingerprint: str
     ids: Mapping[str, Sequence[str]]
+    unit: str = "images"
+    """What labels are counted in: groups (volumes, patients) or images."""
+    labels: int | None = None
+    """How many of them are labeled; as many as labeled images when not given."""
+    pixels: Mapping[str, str] = field(default_factory=dict)
+    """SHA-256 of the decoded images and masks that the run is trained and validated on, by kind."""
     accepted: Mapping[str, str] = field(default_factory=dict)
     """Predictions that were accepted as labels: the mask file of each of these labeled images."""
 
     @classmethod
     def of(cls, dataset: str, data: Path | None, split: Split) -> "RunData":
         """Describe the data of a new run."""
-        used = (*split.labeled, *split.unlabeled, *split.validation)
         # Absolute, so that the run can be continued from any folder, the default one included.
         folder = dataset_folder(dataset, data)
         is_kept = data is not None or (is_named(dataset) and not folder.is_absolute())
@@ -35,7 +37,19 @@ class RunData:
             for case in split.labeled
             if case.id in split.accepted and case.mask_path is not None
         }
-        return cls(dataset_key(dataset), where, _fingerprint(used), split.ids(), accepted)
+        return cls(
+            dataset_key(dataset),
+            where,
+            split.ids(),
+            unit=split.unit,
+            labels=split.labels,
+            accepted=accepted,
+        )
+
+    @property
+    def label_count(self) -> int:
+        """Number of labels, in the unit of the run."""
+        return len(self.ids["labeled"]) if self.labels is None else self.labels
 
     def training_ids(self) -> list[str]:
         """Ids of all training images, in the order of their rows in the decoded arrays."""
@@ -59,13 +73,3 @@ class RunData:
             tuple(sorted(cases, key=lambda case: case.id)) for cases in parts.values()
         )
         return replace(found, training=training, validation=validation, test=test)
-
-
-def _fingerprint(cases: Sequence[Case]) -> str:
-    """Changes when an image or a usable mask is exchanged; not when the folder moves."""
-    sizes = [
-        [case.id, case.image_path.stat().st_size, case.mask_path and case.mask_path.stat().st_size]
-        for case in sorted(cases, key=lambda case: case.id)
-        if case.image_path.exists()
-    ]
-    return hashlib.sha256(json.dumps(sizes).encode()).hexdigest()[:16]

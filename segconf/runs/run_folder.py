@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.metadata
 import json
 import os
@@ -60,9 +61,7 @@ class RunFolder:
         try:
             make_folder(self.path)
             save_config(config, self.config_file)
-            split = {"dataset": data.dataset, "data": data.data, "fingerprint": data.fingerprint}
-            marked = {"accepted": data.accepted} if data.accepted else {}
-            write_text(self.split_file, json.dumps({**split, **data.ids, **marked}, indent=1))
+            write_text(self.split_file, json.dumps(_split_values(data), indent=1))
             write_text(self.environment_file, json.dumps(_environment(device), indent=1))
         except FileError as error:
             raise TrainingError(_unwritable(self.path, error.reason)) from error
@@ -104,18 +103,28 @@ class RunFolder:
         try:
             values = json.loads(self.split_file.read_text(encoding="utf-8"))
             ids = {role: values[role] for role in ("labeled", "unlabeled", "validation", "test")}
-            return RunData(
+            data = RunData(
                 values["dataset"],
                 values["data"],
-                values["fingerprint"],
                 ids,
+                values.get("unit", "images"),
+                values.get("labels"),
+                values.get("pixels", {}),
                 values.get("accepted", {}),
             )
+            known = values.get("ids_sha256")
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise TrainingError(
                 f"{self.split_file}: cannot be read ({error}). Put the file of the run back, or "
                 "start a new run."
             ) from error
+        if known is not None and known != _ids_hash(data):
+            # The order of the ids is that of the history: with other ids it is of other images.
+            raise TrainingError(
+                f"{self.split_file}: the ids were changed after the run began. Put the file of the "
+                "run back, or start a new run."
+            )
+        return data
 
     def members(self, count: int) -> tuple[RunFolder, ...]:
         """Runs of the networks of an ensemble, each complete in itself."""
@@ -138,6 +147,27 @@ class RunFolder:
                 f"{self.path}: not a run folder ({', '.join(missing)} missing). "
                 "Give the folder that `segconf train` wrote, such as runs/NAME."
             )
+
+
+def _split_values(data: RunData) -> dict[str, object]:
+    """The content of `split.json`."""
+    marked = {"accepted": data.accepted} if data.accepted else {}
+    return {
+        "dataset": data.dataset,
+        "data": data.data,
+        "unit": data.unit,
+        "labels": data.label_count,
+        **data.ids,
+        **marked,
+        "pixels": data.pixels,
+        "ids_sha256": _ids_hash(data),
+    }
+
+
+def _ids_hash(data: RunData) -> str:
+    """SHA-256 of the roles of all images."""
+    content = json.dumps([data.ids, data.accepted], sort_keys=True)
+    return hashlib.sha256(content.encode()).hexdigest()
 
 
 def existing_parent(path: Path) -> Path:

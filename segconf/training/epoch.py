@@ -16,6 +16,7 @@ from segconf.checkpoints.state import TrainingState, save_state
 from segconf.checkpoints.weight_files import snapshot_file, write_snapshot
 from segconf.checkpoints.weights import save_checkpoint
 from segconf.config.schema import ExperimentConfig, TrainingConfig
+from segconf.data.splits import Split
 from segconf.data.training_set import (
     Batch,
     CaseDataset,
@@ -45,6 +46,9 @@ class TrainingListener:
 
     def on_prepare(self, label: str, done: int, total: int) -> None:
         """Called while images are decoded, and during the work after the last epoch."""
+
+    def on_split(self, split: Split) -> None:
+        """Called once it is known which images are labeled."""
 
     def on_member(self, number: int, members: int) -> None:
         """Called before the run of every network of an ensemble, numbered from 0."""

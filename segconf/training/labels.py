@@ -1,18 +1,46 @@
 """Labels of a run, and the check that a continued run is the same run."""
 
 import csv
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from segconf.config.schema import ExperimentConfig, setting_differences
 from segconf.data.cases import CaseSet, raise_problems
+from segconf.data.datasets.dataset import HoldOut, find_cases
 from segconf.data.decisions import decided_cases, read_decisions
 from segconf.data.splits import Split, read_id_list, split_cases
 from segconf.errors import DataError, TrainingError
 from segconf.images.image_format import map_file
 from segconf.methods.method import method_of
+from segconf.processes import ProcessGroup
 from segconf.runs.run_data import RunData
 from segconf.runs.run_folder import RunFolder
+
+
+def find_split(
+    config: ExperimentConfig,
+    dataset: str,
+    data: Path | None,
+    group: ProcessGroup,
+    resumed: RunFolder | None,
+) -> tuple[CaseSet, Split]:
+    """Find and split the data; no picture is opened yet."""
+    options = config.data
+    hold_out = HoldOut(options.validation_fraction, options.test_fraction)
+    found, split = label(find_cases(dataset, data, hold_out=hold_out), config, resumed)
+    if not split.validation:
+        raise_problems(found.problems, found.root)  # they may be why there is none
+        raise DataError(
+            f"{found.root}: no validation images with masks, but the best epoch is chosen on them. "
+            "Add a val/ folder, or raise data.validation_fraction."
+        )
+    for count, name in ((len(split.labeled), "labeled"), (len(split.unlabeled), "unlabeled")):
+        if 0 < count < group.world:
+            raise DataError(
+                f"{found.root}: {count} {name} images cannot feed {group.world} processes. "
+                f"Use at most {count} processes."
+            )
+    return found, split
 
 
 def label(
@@ -138,8 +166,27 @@ def check_same_run(run: RunFolder, config: ExperimentConfig, data: RunData) -> N
             differences.append(
                 f"{role} images: {len(missing)} gone, {len(added)} new, such as {example}"
             )
-    if not differences and old.fingerprint != data.fingerprint:
-        differences.append("the files of the data set have other sizes than before")
+    _refuse(run, differences)
+
+
+def check_same_pixels(run: RunFolder, pixels: Mapping[str, str]) -> None:
+    """Refuse to continue a run whose images or masks have other content than before.
+
+    Args:
+        run: the run to continue. One of an earlier version does not know its pixels.
+        pixels: `TrainingPixels.hashes` of what is there now.
+    """
+    known = run.data().pixels
+    differences = [
+        f"the {kind} have other pixels than when the run began: a file was exchanged"
+        for kind, sha256 in pixels.items()
+        if known.get(kind, sha256) != sha256
+    ]
+    _refuse(run, differences)
+
+
+def _refuse(run: RunFolder, differences: Sequence[str]) -> None:
+    """Name every difference, if there is one."""
     if differences:
         raise TrainingError(
             "\n".join(

@@ -19,13 +19,13 @@ from segconf.checkpoints.weight_files import (
 from segconf.checkpoints.weights import save_checkpoint, start_from
 from segconf.config.schema import ExperimentConfig
 from segconf.data.cache import PixelCache
-from segconf.data.cases import CaseSet, raise_problems
-from segconf.data.datasets.dataset import HoldOut, find_cases, prepare_dataset
+from segconf.data.cases import CaseSet
+from segconf.data.datasets.dataset import prepare_dataset
 from segconf.data.preprocessing import Preprocessing
 from segconf.data.splits import Split
 from segconf.data.training_set import TrainingPixels, prepare_training
 from segconf.devices import resolve_device
-from segconf.errors import DataError, FileError, TrainingError
+from segconf.errors import FileError, TrainingError
 from segconf.history.predictions import PredictionHistory
 from segconf.history.probabilities import ProbabilityHistory
 from segconf.methods.method import method_of
@@ -35,7 +35,7 @@ from segconf.runs.run_data import RunData
 from segconf.runs.run_folder import RunFolder, existing_parent
 from segconf.training.epoch import Trainer, TrainingListener
 from segconf.training.finishing import finish_run
-from segconf.training.labels import check_same_run, label
+from segconf.training.labels import check_same_pixels, check_same_run, find_split
 
 SPARE_BYTES = 50_000_000
 
@@ -88,7 +88,9 @@ def train(  # noqa: PLR0913 - an entry function: every value that can be chosen
         run = RunFolder(group.agree(Path(folder)))
         on_image = partial(listener.on_prepare, f"{dataset} images")
         group.on_first(lambda: prepare_dataset(dataset, data, on_image))
-        found, split = _find(config, dataset, data, group, run if resume else None)
+        found, split = find_split(config, dataset, data, group, run if resume else None)
+        if group.is_first:
+            listener.on_split(split)
         job = _Job(run, found, split, RunData.of(dataset, data, split), device, group, listener)
         if resume:
             check_same_run(run, config, job.data)
@@ -118,7 +120,7 @@ class _Job:
 
 
 def _train_network(config: ExperimentConfig, job: _Job, *, resume: bool) -> TrainingResult:
-    run, group, split, problems = job.run, job.group, job.split, job.found.problems
+    run, group, split = job.run, job.group, job.split
     method = method_of(config)
     generator = seed_everything(config.training.seed, job.device)
     given = config.training.start_from
@@ -126,11 +128,9 @@ def _train_network(config: ExperimentConfig, job: _Job, *, resume: bool) -> Trai
     if given is not None and not resume:
         start_from(model, given)
     model = model.to(job.device).to(memory_format=torch.channels_last)
-    preprocessing = Preprocessing.of(config)
-    cache = PixelCache(job.found.root, preprocessing, on_progress=job.listener.on_prepare)
-    # The first process decodes; the others find its arrays.
-    group.on_first(lambda: prepare_training(cache, split, problems=problems))
-    pixels = prepare_training(cache, split, problems=problems).restricted(
+    pixels = _decoded(config, job)
+    job = _with_hashes(job, pixels, resume=resume)
+    pixels = pixels.restricted(
         group.own(len(split.labeled) + len(split.unlabeled)), use_unlabeled=method.uses_unlabeled
     )
     state = _initial_state(config, group.synchronized(model), generator)
@@ -145,6 +145,25 @@ def _train_network(config: ExperimentConfig, job: _Job, *, resume: bool) -> Trai
     return _run_epochs(state, Trainer(config, pixels, run, job.device, group, job.listener))
 
 
+def _decoded(config: ExperimentConfig, job: _Job) -> TrainingPixels:
+    """All images and masks; the first process decodes, the others find its arrays."""
+    preprocessing = Preprocessing.of(config)
+    cache = PixelCache(job.found.root, preprocessing, on_progress=job.listener.on_prepare)
+    problems = job.found.problems
+    job.group.on_first(lambda: prepare_training(cache, job.split, problems=problems))
+    return prepare_training(cache, job.split, problems=problems)
+
+
+def _with_hashes(job: _Job, pixels: TrainingPixels, *, resume: bool) -> _Job:
+    """The job with the hashes of its pixels, which must be those of the run that is resumed."""
+    if job.data.pixels:
+        return job  # a member of an ensemble: they share their images
+    hashes = job.group.agree(pixels.hashes() if job.group.is_first else {})
+    if resume:
+        check_same_pixels(job.run, hashes)
+    return replace(job, data=replace(job.data, pixels=hashes))
+
+
 def _train_members(
     config: ExperimentConfig,
     members: tuple[ExperimentConfig, ...],
@@ -154,6 +173,7 @@ def _train_members(
 ) -> TrainingResult:
     """Train the networks of an ensemble one after another, on the same images."""
     run, group = job.run, job.group
+    job = _with_hashes(job, _decoded(config, job), resume=resume)
     group.on_first(
         (lambda: _reopen(run, config))
         if resume
@@ -203,32 +223,6 @@ def _run_epochs(state: TrainingState, trainer: Trainer) -> TrainingResult:
         for _ in range(state.epoch, epochs):
             write_event(trainer.run_epoch(state))
     return TrainingResult(run.path, state.best_epoch, tuple(state.summaries))
-
-
-def _find(
-    config: ExperimentConfig,
-    dataset: str,
-    data: Path | None,
-    group: ProcessGroup,
-    resumed: RunFolder | None,
-) -> tuple[CaseSet, Split]:
-    """Find and split the data; no picture is opened yet."""
-    options = config.data
-    hold_out = HoldOut(options.validation_fraction, options.test_fraction)
-    found, split = label(find_cases(dataset, data, hold_out=hold_out), config, resumed)
-    if not split.validation:
-        raise_problems(found.problems, found.root)  # they may be why there is none
-        raise DataError(
-            f"{found.root}: no validation images with masks, but the best epoch is chosen on them. "
-            "Add a val/ folder, or raise data.validation_fraction."
-        )
-    for count, name in ((len(split.labeled), "labeled"), (len(split.unlabeled), "unlabeled")):
-        if 0 < count < group.world:
-            raise DataError(
-                f"{found.root}: {count} {name} images cannot feed {group.world} processes. "
-                f"Use at most {count} processes."
-            )
-    return found, split
 
 
 def seed_everything(seed: int, device: torch.device) -> torch.Generator:

@@ -1,5 +1,6 @@
 """A run that was interrupted anywhere, anyhow, ends like one that was not."""
 
+import json
 import logging
 import os
 import subprocess
@@ -10,10 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from segconf.errors import TrainingError
 from segconf.history import predictions
 from segconf.history.storage import zeros
+from segconf.training.history_maps import history_maps
 from tests.training_runs import Interrupter, contents, differences, train_tiny
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -225,13 +228,48 @@ def test_other_data_is_refused_by_name(folder_dataset, tmp_path):
     image = folder_dataset / "images/case_003.png"
     content = image.read_bytes()
     image.write_bytes((folder_dataset / "images/case_004.png").read_bytes())
-    with pytest.raises(TrainingError, match="files of the data set have other sizes"):
+    with pytest.raises(TrainingError, match="the training images have other pixels"):
         train_tiny(folder_dataset, run, resume=True, training__epochs=5)
     image.write_bytes(content)
     (folder_dataset / "val/images/case_100.png").unlink()
     (folder_dataset / "val/masks/case_100.png").unlink()
     with pytest.raises(TrainingError, match="validation images: 1 gone, 0 new, such as val/case_1"):
         train_tiny(folder_dataset, run, resume=True, training__epochs=5)
+
+
+def test_masks_exchanged_for_ones_of_equal_size_and_time_are_noticed(folder_dataset, tmp_path):
+    masks = {folder_dataset / "masks", folder_dataset / "val/masks"}
+    for file in [path for folder in masks for path in folder.iterdir()]:
+        Image.open(file).save(file, compress_level=0)  # so that every mask has the same size
+    run = tmp_path / "run"
+    train_tiny(folder_dataset, run)
+    known = json.loads((run / "split.json").read_text())
+    for case, kind in ((known["labeled"][0], "training masks"), ("case_100", "validation masks")):
+        (file,) = (path for folder in masks for path in folder.glob(f"{case}.png"))
+        before, state = file.read_bytes(), file.stat()
+        Image.fromarray(255 - np.asarray(Image.open(file))).save(file, compress_level=0)
+        os.utime(file, ns=(state.st_atime_ns, state.st_mtime_ns))
+        assert file.stat().st_size == state.st_size
+        with pytest.raises(TrainingError, match=f"the {kind} have other pixels") as refusal:
+            train_tiny(folder_dataset, run, resume=True, training__epochs=5)
+        assert str(refusal.value).count("other pixels") == 1
+        file.write_bytes(before)
+    train_tiny(folder_dataset, run, resume=True, training__epochs=5)
+
+
+def test_ids_that_were_edited_do_not_shift_the_history(folder_dataset, tmp_path):
+    run = tmp_path / "run"
+    train_tiny(folder_dataset, run)
+    known = json.loads((run / "split.json").read_text())
+    assert (known["unit"], known["labels"]) == ("images", 4)
+    known["unlabeled"].append(known["labeled"].pop())
+    (run / "split.json").write_text(json.dumps(known))
+    with pytest.raises(
+        TrainingError, match=r"split\.json: the ids were changed after the run began"
+    ):
+        train_tiny(folder_dataset, run, resume=True, training__epochs=5)
+    with pytest.raises(TrainingError, match="the ids were changed"):
+        history_maps(run)
 
 
 def test_a_data_set_may_move(folder_dataset, tmp_path, reference):

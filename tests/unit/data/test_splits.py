@@ -157,3 +157,44 @@ def test_lists_of_the_paper_are_found(shared):
 def test_split_ids_are_json():
     ids = split_cases(case_set(), labeled=3, labeled_list=None, seed=0).ids()
     assert json.loads(json.dumps(ids)) == ids
+
+
+def grouped(groups=8, slices=5, without_mask=()):
+    """Volumes of several slices each."""
+    cases = tuple(
+        Case(f"v{volume}_z{index:03d}", Path(f"v{volume}.nii"), mask, index)
+        for volume in range(groups)
+        for index in range(slices)
+        for mask in [None if volume in without_mask else Path(f"m{volume}.nii")]
+    )
+    return CaseSet("folder", Path("data"), cases, (), ())
+
+
+def test_labels_of_volumes_are_counted_in_volumes():
+    split = split_cases(grouped(), labeled=3, labeled_list=None, seed=0)
+    order = sorted(range(8), key=lambda v: hashlib.sha256(f"labeled/0/v{v}".encode()).hexdigest())
+    expected = {f"v{volume}_z{index:03d}" for volume in order[:3] for index in range(5)}
+    assert {case.id for case in split.labeled} == expected
+    assert (split.unit, split.labels, len(split.unlabeled)) == ("groups", 3, 25)
+    more = split_cases(grouped(), labeled=4, labeled_list=None, seed=0)
+    assert {case.id for case in more.labeled} > expected
+    single = split_cases(case_set(), labeled=3, labeled_list=None, seed=0)
+    assert (single.unit, single.labels) == ("images", 3)
+
+
+def test_more_groups_than_there_are():
+    with pytest.raises(
+        DataError, match=r"labeled = 7: data has 6 groups .* with masks. .* up to 6"
+    ):
+        split_cases(grouped(without_mask=(0, 1)), labeled=7, labeled_list=None, seed=0)
+    with pytest.raises(DataError, match=r"labeled = 41: data has 40 training images with masks"):
+        split_cases(case_set(), labeled=41, labeled_list=None, seed=0)
+
+
+def test_a_list_may_name_volumes(tmp_path):
+    path = tmp_path / "ids.txt"
+    path.write_text("v2.nii\nv5_z001\n")
+    split = split_cases(grouped(), labeled=None, labeled_list=path, seed=0)
+    expected = [f"v2_z{index:03d}" for index in range(5)] + ["v5_z001"]
+    assert [case.id for case in split.labeled] == expected
+    assert (split.unit, split.labels) == ("groups", 2)
