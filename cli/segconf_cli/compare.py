@@ -48,7 +48,16 @@ def compare(
 
 def show_comparison(comparison: Comparison) -> None:
     """The tables on the terminal: values, differences to the baseline, costs."""
-    from segconf.comparison.tables import COSTS, cost_cell, difference_cell, known_costs
+    from segconf.comparison.tables import (
+        BAND,
+        COSTS,
+        band_cell,
+        band_title,
+        cost_cell,
+        difference_cell,
+        known_bands,
+        known_costs,
+    )
 
     labels = _common_labels(comparison)
     title = f"{comparison.split} images" + (f", {labels}" if labels else "")
@@ -63,6 +72,11 @@ def show_comparison(comparison: Comparison) -> None:
         title = f"minus {short}, 95% intervals over {comparison.resampled}"
         _show_tables(title, _names(compared, labels), columns)
     ours = [row for row in comparison.rows if not row.is_published]
+    bands = known_bands(comparison)
+    if bands:
+        columns = [Column(band_title(a), [band_cell(row, a) for row in ours]) for a in bands]
+        _show_tables("between the contours", _names(ours, labels), columns)
+        results().print(BAND, style="dim", highlight=False)
     columns = [
         Column(COSTS[name].title, [cost_cell(row, name) for row in ours])
         for name in known_costs(comparison)

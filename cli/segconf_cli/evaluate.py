@@ -77,7 +77,35 @@ def _show(evaluation: Evaluation) -> None:
             f"the run promises at most {kept.max_risk:.2%}.",
             highlight=False,
         )
+    _show_guarantees(evaluation)
     messages().print(f"Report: {evaluation.folder}", highlight=False, markup=False)
+
+
+def _show_guarantees(evaluation: Evaluation) -> None:
+    """What conformal contours and a certified referral promise and keep."""
+    from segconf.conventions import ASSUMPTIONS
+
+    several = len({one.class_index for one in evaluation.guarantees}) > 1
+    for one in evaluation.guarantees:
+        name = f"{one.kind.capitalize()} line" + (f" of class {one.class_index}" if several else "")
+        band = (
+            "" if math.isnan(one.band_fraction) else f"; band {one.band_fraction:.1%} of the lesion"
+        )
+        results().print(
+            f"{name}, promised at most {one.alpha:.1%}: kept {one.measured:.1%} (95% interval "
+            f"{one.low:.1%} to {one.high:.1%}){band}.",
+            highlight=False,
+        )
+    kept = evaluation.referral
+    if kept is not None:
+        results().print(
+            f"Referral, promised a mean Dice of {kept.target_dice:.3f}: kept {kept.measured:.3f} "
+            f"(95% interval {kept.low:.3f} to {kept.high:.3f}) for {kept.kept_fraction:.1%} of the "
+            "images.",
+            highlight=False,
+        )
+    if evaluation.guarantees or kept is not None:
+        results().print(ASSUMPTIONS, style="dim", highlight=False)
 
 
 def _show_ood(report: OODReport, folder: Path) -> None:

@@ -31,6 +31,10 @@ COSTS = {
     "inference_seconds_per_image": Cost("ms/image", 1000, 1),
 }
 """By their names in `metrics.json`, where times are in seconds."""
+BAND = (
+    "Band: area between the inner and the outer contour with this promise, as a fraction of the "
+    "lesion; narrower is better."
+)
 
 
 def known_costs(comparison: Comparison) -> tuple[str, ...]:
@@ -54,6 +58,40 @@ def cost_cell(row: Row, name: str) -> str:
     if name not in costs:
         return ""
     return f"{costs[name] * COSTS[name].factor:.{COSTS[name].digits}f}"
+
+
+def known_bands(comparison: Comparison) -> tuple[float, ...]:
+    """Promises for which all of our rows have an inner and an outer contour."""
+    bands = [row_bands(row) for row in comparison.rows if row.runs]
+    return tuple(alpha for alpha in bands[0] if all(alpha in band for band in bands))
+
+
+def row_bands(row: Row) -> dict[float, float]:
+    """By promise: area between the contours as a fraction of the lesion, over runs and classes."""
+    found: dict[float, list[list[float]]] = {}
+    for run in row.runs:
+        own: dict[float, list[float]] = {}
+        for one in run.about.get("guarantees", []):
+            if one["kind"] == "outer" and one["band_fraction"] is not None:
+                own.setdefault(one["alpha"], []).append(one["band_fraction"])
+        for alpha, values in own.items():
+            found.setdefault(alpha, []).append(values)
+    return {
+        alpha: statistics.fmean(map(statistics.fmean, runs))
+        for alpha, runs in sorted(found.items())
+        if len(runs) == len(row.runs)
+    }
+
+
+def band_title(alpha: float) -> str:
+    """Heading of the band of a promise."""
+    return f"band at {alpha:g}"
+
+
+def band_cell(row: Row, alpha: float) -> str:
+    """The band of a promise; empty where it is not known."""
+    bands = row_bands(row)
+    return f"{bands[alpha]:.3f}" if alpha in bands else ""
 
 
 def cell(row: Row, metric: str, *, with_spread: bool = True) -> str:
@@ -83,15 +121,19 @@ def difference_cell(row: Row, metric: str) -> str:
 
 def as_markdown(comparison: Comparison) -> str:
     """The table, and below it the differences."""
-    metrics, costs = comparison.metrics, known_costs(comparison)
+    metrics, costs, bands = comparison.metrics, known_costs(comparison), known_bands(comparison)
     heads = [heading(metric) for metric in metrics]
-    lines = _markdown_heads([*heads, *(COSTS[name].title for name in costs)])
+    more = [*map(band_title, bands), *(COSTS[name].title for name in costs)]
+    lines = _markdown_heads([*heads, *more])
     for row in comparison.rows:
         cells = [
             f"**{cell(row, m)}**" if is_best(comparison, row, m) else cell(row, m) for m in metrics
         ]
+        cells += [band_cell(row, alpha) for alpha in bands]
         cells += [cost_cell(row, name) for name in costs]
         lines.append(f"| {row.name} | " + " | ".join(cells) + " |")
+    if bands:
+        lines += ["", BAND]
     compared = [row for row in comparison.rows if row.difference]
     if compared:
         over = f"95% interval over {comparison.resampled}"
@@ -113,14 +155,16 @@ def as_csv(comparison: Comparison) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     kinds = ("", "_std", "_difference_low", "_difference_high")
-    metrics, costs = comparison.metrics, known_costs(comparison)
+    metrics, costs, bands = comparison.metrics, known_costs(comparison), known_bands(comparison)
     columns = [f"{m}{kind}" for m in metrics for kind in kinds]
+    columns += [f"band_fraction_{alpha:g}" for alpha in bands]
     writer.writerow(["row", "runs", *columns, *costs])
     for row in comparison.rows:
         numbers: list[object] = []
         for m in metrics:
             mean = row.values.get(m, "")
             numbers += [mean, row.spread.get(m, ""), *row.difference.get(m, ("", ""))]
+        numbers += [row_bands(row).get(alpha, "") for alpha in bands]
         numbers += [row_costs(row).get(name, "") for name in costs]
         writer.writerow([row.name, len(row.runs), *numbers])
     return text.getvalue()
@@ -128,8 +172,9 @@ def as_csv(comparison: Comparison) -> str:
 
 def as_latex(comparison: Comparison) -> str:
     """A tabular in the layout of the paper."""
-    metrics, costs = comparison.metrics, known_costs(comparison)
+    metrics, costs, bands = comparison.metrics, known_costs(comparison), known_bands(comparison)
     heads = [_latex_heading(metric) for metric in metrics]
+    heads += [band_title(alpha) for alpha in bands]
     heads += [COSTS[name].title for name in costs]
     lines = [r"\begin{tabular}{l" + "r" * len(heads) + "}"]
     lines += [rf" & {' & '.join(heads)} \\", r"\hline"]
@@ -139,6 +184,7 @@ def as_latex(comparison: Comparison) -> str:
             text = cell(row, m).replace("±", r"\pm")
             plain = f"${text}$" if text else ""
             cells.append(rf"$\mathbf{{{text}}}$" if is_best(comparison, row, m) else plain)
+        cells += [band_cell(row, alpha) for alpha in bands]
         cells += [cost_cell(row, name) for name in costs]
         lines.append(rf"{row.name} & " + " & ".join(cells) + r" \\")
     return "\n".join([*lines, r"\end{tabular}"]) + "\n"

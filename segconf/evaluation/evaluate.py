@@ -10,15 +10,25 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from segconf.calibration.conformal import pooled_by_group
+from segconf.conventions import ASSUMPTIONS
 from segconf.data.cache import Progress
 from segconf.data.cases import ImageCases, images_of
 from segconf.devices import resolve_device
 from segconf.evaluation.evaluator import CHALLENGE_LIMIT, Evaluator, Tolerances
+from segconf.evaluation.guarantees import (
+    KeptGuarantee,
+    KeptReferral,
+    kept_curves,
+    kept_guarantees,
+    kept_referral,
+)
 from segconf.evaluation.report import EvaluationReport, build_report, write_report
 from segconf.images.io import read_header
 from segconf.images.masks import read_mask
 from segconf.inference.torch_model import TorchModel, native_logits
 from segconf.metrics.streaming import ConfidenceMetrics
+from segconf.plots.promised_and_kept import guarantee_plot
 from segconf.processes import ProcessGroup, joined
 from segconf.runs.epochs import training_seconds
 from segconf.runs.run_cases import BATCH, GridCases, masked_cases, whole_images
@@ -54,11 +64,13 @@ class KeptRisk:
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """The report, where it was written, and what the risk threshold of the run keeps, if any."""
+    """The report, where it was written, and what the run keeps of its promises, if it has any."""
 
     folder: Path
     report: EvaluationReport
     threshold: KeptRisk | None
+    guarantees: tuple[KeptGuarantee, ...] = ()
+    referral: KeptReferral | None = None
 
 
 def evaluate(
@@ -92,10 +104,20 @@ def evaluate(
         threshold = _kept_risk(model, evaluator.pooled["all"])
         about = _about(run_folder, model, options)
         about["threshold"] = None if threshold is None else asdict(threshold)
+        promises = model.calibration
+        pooled = pooled_by_group(evaluator.counts, evaluator.groups)
+        guarantees = kept_guarantees(pooled, promises.contours)
+        about["guarantees"] = [one.plain() for one in guarantees]
+        referral = kept_referral(promises.referral_guarantee, evaluator.rows)
+        about["referral_guarantee"] = None if referral is None else asdict(referral)
+        about["assumptions"] = ASSUMPTIONS
         report = build_report(evaluator, about)
         folder = run_folder.path / "evaluation" / options.split if out is None else Path(out)
         write_report(report, folder)
-        return Evaluation(folder, report, threshold)
+        if guarantees:
+            curves = kept_curves(pooled, promises.contour_curves)
+            guarantee_plot(curves, folder / "guarantees.png", note=ASSUMPTIONS)
+        return Evaluation(folder, report, threshold, tuple(guarantees), referral)
 
 
 def _kept_risk(model: TorchModel, pooled: ConfidenceMetrics) -> KeptRisk | None:
@@ -133,10 +155,11 @@ class _Source:
     def _merged(self, evaluator: Evaluator, order: Sequence[str]) -> Evaluator:
         for pooled in evaluator.pooled.values():
             self.group.merge(pooled)
-        parts = self.group.collect(list(zip(evaluator.rows, evaluator.summaries, strict=True)))
-        by_case = {row.case: (row, summary) for part in parts for row, summary in part}
+        own = zip(evaluator.rows, evaluator.summaries, evaluator.counts, strict=True)
+        by_case = {one[0].case: one for part in self.group.collect(list(own)) for one in part}
         evaluator.rows = [by_case[case][0] for case in order]
         evaluator.summaries = [by_case[case][1] for case in order]
+        evaluator.counts = [by_case[case][2] for case in order]
         return evaluator
 
     def _grid_pairs(self, images: Sequence[ImageCases], root: Path) -> Iterator[Pair]:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from scipy.ndimage import distance_transform_edt
 from torch import Tensor
 
+from segconf.calibration.conformal import Counts, class_counts
 from segconf.conventions import IGNORE
 from segconf.metrics.image_summary import ImageSummary
 from segconf.metrics.overlap import class_dice, class_iou, expected_dice, foreground_confusion
@@ -74,6 +75,8 @@ class Evaluator:
         self.pooled = {name: ConfidenceMetrics(num_classes=classes) for name in STRATA}
         self.rows: list[CaseScores] = []
         self.summaries: list[ImageSummary] = []
+        self.counts: list[Counts] = []
+        """Pixels by the probability of each class, of the images that were added by logits."""
 
     @property
     def groups(self) -> list[str]:
@@ -104,6 +107,7 @@ class Evaluator:
         metrics = ConfidenceMetrics(num_classes=self.classes)
         metrics.update(values, slices)
         self._count((case, group or case), metrics, values, slices, are_logits=True)
+        self.counts.append(class_counts(values.float().transpose(0, 1).numpy(), slices))
 
     def _count(
         self,

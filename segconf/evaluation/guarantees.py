@@ -3,16 +3,15 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from segconf.calibration.conformal import Counts, Floats, Kind, areas, fractions, level_of
 from segconf.calibration.referral_guarantee import UNDEFINED
 from segconf.calibration.stored import StoredContour, StoredContourCurve, StoredReferralGuarantee
-from segconf.metrics.bootstrap import draw_units, mean_interval
+from segconf.evaluation.evaluator import CaseScores
+from segconf.metrics.bootstrap import draw_units, group_numbers, mean_interval
 from segconf.metrics.selective import ratio
 from segconf.plots.promised_and_kept import KeptPoint
 
@@ -94,40 +93,39 @@ def kept_guarantees(pooled: Counts, contours: Sequence[StoredContour]) -> list[K
     return found
 
 
-def kept_curve(pooled: Counts, curve: StoredContourCurve) -> list[KeptPoint]:
-    """Promised and kept losses along the promises that a run has stored thresholds for."""
-    table = fractions(pooled[:, curve.class_index - 1], curve.kind)  # (U, L)
-    points = []
-    for alpha, threshold in curve.points:
-        mean, (low, high) = _mean_interval(table[:, level_of(threshold)])
-        points.append(KeptPoint(alpha, mean, low, high))
-    return points
+def kept_curves(pooled: Counts, curves: Sequence[StoredContourCurve]) -> dict[str, list[KeptPoint]]:
+    """Promised and kept losses along the promises that a run has stored thresholds for, by name."""
+    several = len({curve.class_index for curve in curves}) > 1
+    found: dict[str, list[KeptPoint]] = {}
+    for curve in curves:
+        table = fractions(pooled[:, curve.class_index - 1], curve.kind)  # (U, L)
+        loss = "lesion outside" if curve.kind == "outer" else "no lesion inside"
+        of_class = f" of class {curve.class_index}" if several else ""
+        points = found.setdefault(f"{curve.kind} contour{of_class}: {loss}", [])
+        for alpha, threshold in curve.points:
+            mean, (low, high) = _mean_interval(table[:, level_of(threshold)])
+            points.append(KeptPoint(alpha, mean, low, high))
+    return found
 
 
 def kept_referral(
-    rule: StoredReferralGuarantee | None,
-    score: NDArray[Any],
-    dice: NDArray[Any],
-    groups: Sequence[str],
+    rule: StoredReferralGuarantee | None, rows: Sequence[CaseScores]
 ) -> KeptReferral | None:
     """Measure a referral with a guarantee; None where the run has none.
 
     Args:
         rule: of the run.
-        score: (N,) of the images; nan where there is none.
-        dice: (N,) that they reached; nan where mask and prediction are empty, which counts as 1.
-        groups: (N,) what belongs together.
+        rows: the images; a Dice of nan, where mask and prediction are empty, counts as 1.
     """
     if rule is None or rule.threshold is None:
         return None
+    score = np.array([getattr(row, rule.score) for row in rows])  # (N,)
+    dice = np.array([1.0 if math.isnan(row.dice) else row.dice for row in rows])
     kept = np.where(np.isnan(score), UNDEFINED, score) > rule.threshold  # (N,)
-    member = np.unique(np.asarray(groups), return_inverse=True)[1][kept]
-    size = np.bincount(member)
-    reached = np.bincount(member, np.where(np.isnan(dice), 1.0, dice)[kept])
-    means = reached[size > 0] / size[size > 0]  # (kept groups,)
-    mean, (low, high) = _mean_interval(means)
-    fraction = float(kept.mean()) if len(kept) else math.nan
-    return KeptReferral(rule.target_dice, rule.delta, fraction, mean, low, high)
+    member = group_numbers([row.group for row in rows])[kept]
+    size, reached = np.bincount(member), np.bincount(member, dice[kept])
+    mean, (low, high) = _mean_interval(reached[size > 0] / size[size > 0])
+    return KeptReferral(rule.target_dice, rule.delta, float(kept.mean()), mean, low, high)
 
 
 def _mean_interval(loss: Floats) -> tuple[float, tuple[float, float]]:

@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 from segconf.calibration.calibrate import calibrate
 from segconf.checkpoints.weights import load_checkpoint, save_checkpoint, weights_hash
 from segconf.comparison.compare import compare
+from segconf.comparison.tables import as_markdown
 from segconf.data.datasets.dataset import find_cases
 from segconf.errors import CheckpointError, DataError, TrainingError
 from segconf.evaluation.evaluate import EvaluationOptions, evaluate
@@ -107,6 +108,47 @@ def test_what_a_stored_threshold_keeps_is_reported(run):
     assert content["coverage"] == pytest.approx(kept / pixels, abs=2e-3)
     assert content["risk"] == pytest.approx(wrong / kept, abs=2e-3)
     assert f"{content['risk']:.2%} of them wrong; the run promises at most 20.00%" in result.stdout
+
+
+def test_promised_and_kept_losses_are_reported(run):
+    # The thresholds of an untrained network must be wide for such a promise: 1 / (4 + 1) = 0.2.
+    calibrate(run, scaling="none", guarantees=(0.85, 0.1), device="cpu")
+    stored = load_model(run).calibration.contours
+    result = CliRunner().invoke(app, ["evaluate", str(run), "--device", "cpu"])
+    assert result.exit_code == 0, result.output
+    content = json.loads((run / "evaluation/test/metrics.json").read_text())
+    found = content["guarantees"]
+    assert [(one["kind"], one["class"], one["alpha"]) for one in found] == [
+        (one.kind, one.class_index, one.alpha) for one in stored if one.threshold is not None
+    ]
+    assert {one["alpha"] for one in found} == {0.85}
+    thresholds = {one.kind: one.threshold for one in stored if one.threshold is not None}
+    missed, wrong, areas, lesion = [], [], {"outer": 0, "inner": 0}, 0
+    model = load_checkpoint(run).model
+    for case in find_cases(json.loads((run / "split.json").read_text())["dataset"]).test:
+        image = (np.array(Image.open(case.image_path)) / 255 - MEAN) / STD
+        with torch.no_grad():
+            logits = model(torch.from_numpy(image.transpose(2, 0, 1)[None]).float())[0]
+        probability = logits.double().softmax(0)[1].numpy()
+        truth = np.array(Image.open(case.mask_path)) > 0
+        sets = {kind: probability >= threshold for kind, threshold in thresholds.items()}
+        missed.append((truth & ~sets["outer"]).sum() / truth.sum())
+        wrong.append((sets["inner"] & ~truth).sum() / max(1, sets["inner"].sum()))
+        areas = {kind: areas[kind] + sets[kind].sum() for kind in sets}
+        lesion += truth.sum()
+    outer, inner = found
+    assert outer["measured"] == pytest.approx(np.mean(missed), abs=5e-3)
+    assert inner["measured"] == pytest.approx(np.mean(wrong), abs=5e-3)
+    band = (areas["outer"] - areas["inner"]) / lesion
+    assert outer["band_fraction"] == inner["band_fraction"] == pytest.approx(band, abs=0.02)
+    assert outer["low"] <= outer["measured"] <= outer["high"]
+    assert f"promised at most 85.0%: kept {outer['measured']:.1%}" in result.stdout
+    assert "nothing is promised" in result.stdout.replace("\n", " ")
+    assert (run / "evaluation/test/guarantees.png").stat().st_size > 5000
+    assert content["referral_guarantee"] is None
+    table = as_markdown(compare([run]))
+    assert "band at 0.85" in table
+    assert f"{outer['band_fraction']:.3f}" in table
 
 
 def test_threshold_is_fitted_on_validation_images_and_stored(run):

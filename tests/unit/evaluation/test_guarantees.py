@@ -1,13 +1,14 @@
 """Promised and kept: losses of contours by hand, band fraction, intervals, referral."""
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from segconf.calibration.conformal import THRESHOLDS, class_counts
 from segconf.calibration.stored import StoredContour, StoredContourCurve, StoredReferralGuarantee
-from segconf.evaluation.guarantees import kept_curve, kept_guarantees, kept_referral
+from segconf.evaluation.guarantees import kept_curves, kept_guarantees, kept_referral
 
 
 def counts(log_odds, truth):
@@ -70,7 +71,8 @@ def test_the_inner_loss_is_measured_as_it_is_not_as_its_running_maximum():
 def test_a_curve_has_a_point_for_every_promise():
     points = ((0.1, float(THRESHOLDS[160 - 32])), (0.3, float(THRESHOLDS[160])))
     curve = StoredContourCurve(kind="outer", class_index=1, points=points)
-    found = kept_curve(POOLED, curve)
+    ((name, found),) = kept_curves(POOLED, [curve]).items()
+    assert name == "outer contour: lesion outside"
     assert [(one.alpha, one.measured) for one in found] == [(0.1, 0.125), (0.3, 0.25)]
 
 
@@ -86,12 +88,16 @@ def test_kept_referral_counts_groups():
         groups=50,
         images=50,
     )
-    score = np.array([0.9, 0.9, 0.5, math.nan, 0.8])
-    dice = np.array([0.6, 1.0, 0.1, 0.0, math.nan])
-    found = kept_referral(rule, score, dice, list("aabcd"))
+    score = [0.9, 0.9, 0.5, math.nan, 0.8]
+    dice = [0.6, 1.0, 0.1, 0.0, math.nan]
+    rows = [
+        SimpleNamespace(expected_dice=s, dice=d, group=g)
+        for s, d, g in zip(score, dice, "aabcd", strict=True)
+    ]
+    found = kept_referral(rule, rows)
     # Group a keeps two images with a mean of 0.8, d one with nothing to miss; b and c none.
     assert found.measured == pytest.approx((0.8 + 1) / 2)
     assert found.kept_fraction == pytest.approx(3 / 5)
     assert (found.low, found.high) == (pytest.approx(0.8), 1.0)
-    assert kept_referral(None, score, dice, list("aabcd")) is None
-    assert kept_referral(rule.model_copy(update={"threshold": None}), score, dice, "aabcd") is None
+    assert kept_referral(None, rows) is None
+    assert kept_referral(rule.model_copy(update={"threshold": None}), rows) is None
