@@ -100,8 +100,8 @@ def plain_overlay(
     nearest = PIL.Image.Resampling.NEAREST
     sure = np.array(PIL.Image.fromarray(confidence).resize((columns, rows), nearest))
     labels = np.array(PIL.Image.fromarray(mask.astype(np.uint8)).resize((columns, rows), nearest))
-    low = (sure < scale.threshold)[..., None]
-    middle = (sure < scale.upper)[..., None] & ~low
+    low = (sure < scale.striped)[..., None]
+    middle = (sure < scale.shaded)[..., None] & ~low
     line = max(1, round(max(rows, columns) / 640))
     row, column = np.mgrid[:rows, :columns]
     striped = ((row + column) % (10 * line) < 3 * line)[..., None]

@@ -4,13 +4,17 @@ import copy
 
 import torch
 
-from segconf.calibration.stored import Calibration, StoredThreshold, write_calibration
-from segconf.checkpoints.weights import save_checkpoint, weights_hash
+from segconf.calibration.stored import (
+    Calibration,
+    StoredErrorRates,
+    StoredThreshold,
+    write_calibration,
+)
+from segconf.checkpoints.weights import load_checkpoint, save_checkpoint, weights_hash
 from segconf.config.schema import ExperimentConfig
 from segconf.models.unet import build_unet
-from segconf.ood.detector import OODDetector, save_detector
-
-FEATURES = 128 + 256  # channels of ResNet18 at an eighth and a sixteenth
+from segconf.ood.detector import Described, OODDetector, save_detector
+from segconf.ood.features import pooled_features
 
 
 def calibrated_run(folder, *, method="softmax", members=1, grid=(96, 128), seed=0):
@@ -41,10 +45,24 @@ def calibrated_run(folder, *, method="softmax", members=1, grid=(96, 128), seed=
         if number == 0:
             save_checkpoint(folder / "best.safetensors", weights, config, temperature=1.7)
     tied_to = weights_hash(folder)
-    write_calibration(folder, Calibration(weights_sha256=tied_to, threshold=threshold()))
-    known, others = (torch.rand(50, FEATURES, generator=generator) for _ in range(2))
-    save_detector(folder / "ood.safetensors", OODDetector.fit(known, others, grid), tied_to)
+    calibration = Calibration(
+        weights_sha256=tied_to, threshold=threshold(), error_rates=error_rates()
+    )
+    write_calibration(folder, calibration)
+    band = grid if grid == (32, 64) else (40, 60)
+    detector = fitted_detector(load_checkpoint(folder).model, grid, band)
+    save_detector(folder / "ood.safetensors", detector, tied_to)
     return folder
+
+
+def fitted_detector(network, grid, band):
+    """A detector of noise with different contrasts."""
+    generator = torch.Generator().manual_seed(1)
+    noise = torch.randn(24, 3, *grid, generator=generator)
+    contrast = torch.rand(24, 1, 1, 1, generator=generator) + 0.5
+    with torch.no_grad():
+        found = pooled_features(network.eval().encoder(contrast * noise))[:, None]
+    return OODDetector.fit(found[:16], found[16:], Described(grid, band, (64, 64, 64)))
 
 
 def threshold():
@@ -56,6 +74,10 @@ def threshold():
         risk_interval=(0.03, 0.05),
         coverage=0.9,
         coverage_interval=(0.8, 0.95),
-        right_below=0.6,
         images=12,
     )
+
+
+def error_rates():
+    """Pixels below a confidence of 0.4321 were wrong more than 1 time in 10."""
+    return StoredErrorRates(confidence=(1 / 3, 0.4321), pixels=(100, 900), wrong=(50, 9), images=12)

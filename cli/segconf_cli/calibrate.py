@@ -15,9 +15,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from segconf.calibration.calibrate import CalibrationResult
-    from segconf.calibration.stored import StoredContour, StoredReferralGuarantee
-
-LITTLE_COVERAGE = 0.5
+    from segconf.calibration.stored import (
+        StoredContour,
+        StoredReferral,
+        StoredReferralGuarantee,
+    )
 
 
 class Scaling(StrEnum):
@@ -36,8 +38,11 @@ def calibrate(
         float, typer.Option(help="Largest fraction of wrong pixels above the threshold.")
     ] = 0.02,
     target_dice: Annotated[
-        float, typer.Option(help="Mean Dice of the cases that are not referred.")
+        float, typer.Option(help="Mean Dice that the cases which are not referred should have.")
     ] = 0.85,
+    refer_fraction: Annotated[
+        float, typer.Option(help="Largest fraction of ordinary images that may be referred.")
+    ] = 0.2,
     guarantee: Annotated[
         list[float] | None,
         typer.Option(
@@ -65,6 +70,7 @@ def calibrate(
             scaling=scaling.value,
             max_risk=max_risk,
             target_dice=target_dice,
+            refer_fraction=refer_fraction,
             guarantees=guarantee or GUARANTEES,
             data=data,
             device=device,
@@ -107,22 +113,17 @@ def show_calibration(run: Path, found: CalibrationResult) -> None:
             f"above it (95% interval {low:.1%} to {high:.1%}), {risk}.",
             highlight=False,
         )
-        if fitted.coverage < LITTLE_COVERAGE:
-            messages().print(
-                "note: most pixels lie below this confidence, so overlays will be shaded almost "
-                "everywhere. A larger --max-risk marks only the worst.",
-                highlight=False,
-            )
-    if stored.referral is not None:
-        rule = stored.referral
-        name = rule.score.replace("_", " ")
-        reached = (
-            f"refer cases with {name} below {rule.threshold:.4f} "
-            f"({rule.fraction:.1%} of the validation images)"
-            if rule.threshold is not None
-            else "no validation image reaches the target, so every case is referred"
+    if stored.error_rates is not None:
+        rates = stored.error_rates.rates
+        scale = stored.scale(found.classes)
+        say(
+            f"Shaded: pixels that are wrong more than 1 time in {scale.shaded_times}, those below "
+            f"confidence {scale.shaded:.4f} ({rates.fraction_below(scale.shaded):.1%} of the "
+            "validation pixels).",
+            highlight=False,
         )
-        say(f"Referral for a mean Dice of {rule.target_dice:.2f}: {reached}.", highlight=False)
+    if stored.referral is not None:
+        _show_referral(stored.referral)
     if stored.referral_guarantee is not None:
         say(_certified(stored.referral_guarantee), highlight=False)
     for contour in stored.contours:
@@ -168,4 +169,27 @@ def _promise(contour: StoredContour, *, classes: int) -> str:
     return (
         f"{name}, probability from {contour.threshold:.4f}: on average it {loss} "
         f"({contour.risk:.3f} on {units})."
+    )
+
+
+def _show_referral(rule: StoredReferral) -> None:
+    name = rule.score.replace("_", " ")
+    kept = (
+        "" if rule.kept_dice is None else f"; the others have a mean Dice of {rule.kept_dice:.3f}"
+    )
+    results().print(
+        f"Referral: cases with {name} below {rule.threshold:.4f}, {rule.fraction:.1%} of the "
+        f"validation images{kept}.",
+        highlight=False,
+    )
+    if rule.reaches_target:
+        return
+    needed = rule.target_fraction + rule.reserved
+    way_out = (
+        f"--refer-fraction {needed:.2f} would reach it." if needed < 1 else "No budget reaches it."
+    )
+    messages().print(
+        f"warning: that is below the target of {rule.target_dice:.2f}. {way_out}",
+        style="yellow",
+        highlight=False,
     )

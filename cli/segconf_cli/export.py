@@ -31,9 +31,13 @@ def export(
     case: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="A case; all when not given.")
     ] = None,
-    threshold: Annotated[
-        float | None,
-        typer.Option(min=0, max=1, help="Another lower level.", show_default="as predicted"),
+    shade: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            help="Shade what is wrong more than 1 time in N.",
+            show_default="as predicted",
+        ),
     ] = None,
     max_side: Annotated[
         int | None, typer.Option(min=64, help="Longest side of the image.", show_default="1600")
@@ -50,7 +54,7 @@ def export(
     options = ExportOptions(
         style=style.value if style else None,
         format=format.value,
-        threshold=threshold,
+        shade=shade,
         max_side=max_side or MAX_SIDE,
         images=images,
     )

@@ -184,10 +184,10 @@ def _count_out_of_distribution(report: PredictionReport, false_alarms: float) ->
 def _summarize(report: PredictionReport) -> None:
     broken = report.broken
     predicted = len(report.rows) - len(broken)
-    flagged = sum(row.needs_review for row in report.rows if not row.error)
+    referred = sum(row.is_referred for row in report.rows if not row.error)
     skipped = f", {report.skipped} were there already" if report.skipped else ""
     results().print(
-        f"Predicted {predicted} images{skipped}; {flagged} are flagged for review.\n"
+        f"Predicted {predicted} images{skipped}; {referred} are referred to an expert.\n"
         f"Look at {report.folder / 'review.html'} (research use, not a medical device).",
         highlight=False,
         markup=False,

@@ -29,7 +29,7 @@ def triage(
 ) -> None:
     """Measure which cases to refer so that the others are good enough.
 
-    The score and its threshold are those that `segconf calibrate --target-dice` fitted on the
+    The score and its threshold are those that `segconf calibrate --refer-fraction` fitted on the
     validation images. With a prediction folder, its cases are listed in the order to be reviewed.
 
     Example: segconf triage runs/isic-consistency-250-seed0 maps/
@@ -73,13 +73,12 @@ def _show(found: Triage) -> None:
         )
     table.add_row("random", f"{1e3 * (1 - found.mean_dice):.1f}", "", f"{found.random:.1%}", "")
     results().print(table)
-    reached = (
-        f"below {rule.threshold:.4f} a case is referred ({rule.fraction:.1%} of the validation "
-        "images)"
-        if rule.threshold is not None
-        else "no validation image reaches the target, so every case is referred"
+    results().print(
+        f"* the order of this run; below {rule.threshold:.4f} a case is referred: "
+        f"{rule.fraction:.1%} of the validation images, {found.referred:.1%} of these, and the "
+        f"others have {found.kept_dice:.3f}.",
+        highlight=False,
     )
-    results().print(f"* the order of this run; {reached}.", highlight=False)
     messages().print(f"Report: {found.folder}", highlight=False, markup=False)
 
 

@@ -73,7 +73,7 @@ def image_score(strategy: Strategy, logits: FloatArray) -> float:
     if strategy == "entropy":
         # + 0.0 because a certain image should not have the entropy -0.
         return float(-negative_entropy(torch.from_numpy(logits[None]).double()).mean()) + 0.0
-    row = summarize(CaseRow("", ""), Maps.of_grid(logits[None]), threshold=0)
+    row = summarize(CaseRow("", ""), Maps.of_grid(logits[None]), shaded=0)
     match strategy:
         case "confidence":
             return row.mean_confidence

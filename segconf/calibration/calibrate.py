@@ -2,9 +2,9 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -18,10 +18,14 @@ from segconf.calibration.conformal import (
     fit_contours,
     pooled_by_group,
 )
-from segconf.calibration.referral import fit_referral, scores_of
+from segconf.calibration.error_rates import scale_of
+from segconf.calibration.isotonic import fit_error_rates
+from segconf.calibration.referral import fit_notes, fit_referral, scores_of
 from segconf.calibration.referral_guarantee import SCORE, certify_referral
 from segconf.calibration.stored import (
     Calibration,
+    StoredErrorRates,
+    StoredNote,
     StoredReferral,
     StoredTemperature,
     StoredThreshold,
@@ -40,6 +44,7 @@ from segconf.inference.torch_model import TorchModel
 from segconf.metrics.image_summary import ImageSummary
 from segconf.metrics.overlap import dice
 from segconf.metrics.streaming import ConfidenceMetrics
+from segconf.ood.detector import FALSE_ALARMS
 from segconf.results.maps import Maps
 from segconf.results.rows import CaseRow
 from segconf.results.summary import summarize
@@ -48,6 +53,7 @@ from segconf.runs.run_folder import RunFolder
 
 DEFAULT_MAX_RISK = 0.02
 DEFAULT_TARGET_DICE = 0.85
+DEFAULT_REFER_FRACTION = 0.2
 
 Scaling = Literal["temperature", "none"]
 
@@ -61,12 +67,14 @@ class CalibrationResult:
         fit: of the temperature; None without one.
         before: metrics of the validation images at temperature 1.
         after: their metrics at the fitted temperature.
+        classes: of the network.
     """
 
     calibration: Calibration
     fit: TemperatureFit | None
     before: dict[str, float]
     after: dict[str, float]
+    classes: int
 
 
 def calibrate(  # noqa: PLR0913 - an entry function: every value that can be chosen
@@ -75,6 +83,7 @@ def calibrate(  # noqa: PLR0913 - an entry function: every value that can be cho
     scaling: Scaling = "temperature",
     max_risk: float = DEFAULT_MAX_RISK,
     target_dice: float = DEFAULT_TARGET_DICE,
+    refer_fraction: float = DEFAULT_REFER_FRACTION,
     guarantees: Sequence[float] = GUARANTEES,
     data: Path | str | None = None,
     device: str = "auto",
@@ -90,18 +99,21 @@ def calibrate(  # noqa: PLR0913 - an entry function: every value that can be cho
         scaling: fit one temperature by the NLL of all validation pixels, or leave logits alone.
         max_risk: largest fraction of wrong pixels at or above the confidence threshold.
         target_dice: mean Dice that the cases which are not referred should have.
+        refer_fraction: largest fraction of ordinary images that may be referred.
         guarantees: expected losses that the outer and inner contours promise; see `conformal`.
         data: where the data set lies, if it has moved since.
         device: auto, cpu, cuda, cuda:N or mps.
         on_progress: called with what is done, how many images are, and how many there are.
     """
-    check_targets(max_risk=max_risk, target_dice=target_dice)
+    check_targets(max_risk=max_risk, target_dice=target_dice, refer_fraction=refer_fraction)
+    check_budget(refer_fraction)
     for alpha in guarantees:
         check_targets(guarantee=alpha)
     path = Path(run)
     folder = RunFolder(path)
     cases, root = masked_cases(folder, "val", None if data is None else Path(data))
     model = TorchModel(path, device=resolve_device(device), batch_size=BATCH, calibrated=False)
+    classes = model.config.model.classes
     images = images_of(cases)
     cases = tuple(case for image in images for case in image.cases)
     grid_cases = GridCases(cases, root, model.config, "val", on_progress)
@@ -109,13 +121,21 @@ def calibrate(  # noqa: PLR0913 - an entry function: every value that can be cho
         of_cases = [case.group for case in cases]
         fit = fit_temperature(batches, of_cases) if scaling == "temperature" else None
         temperature = 1.0 if fit is None else fit.temperature
-        found = _measure(batches(), images, temperature, classes=model.config.model.classes)
+        found = _measure(batches(), images, temperature, classes=classes)
     groups = [image.group for image in images]
     threshold = fit_threshold(found.pooled, found.summaries, max_risk, groups=groups)
-    referral = fit_referral(found.rows, found.dice, target_dice, groups=groups)
+    rates = fit_error_rates(found.pooled.groups(), classes)
+    shaded = scale_of(rates, classes).shaded
+    rows = [
+        replace(row, shaded_fraction=one.fraction_below(shaded))
+        for row, one in zip(found.rows, found.summaries, strict=True)
+    ]
+    reserved = FALSE_ALARMS if model.config.training.ood_detector else 0.0
+    budget = refer_fraction - reserved
+    referral = fit_referral(rows, found.dice, target_dice, budget=budget, groups=groups)
     pooled = pooled_by_group(found.counts, of_cases)
     contours, curves = fit_contours(pooled, sorted(set(guarantees)), len(images))
-    counts = {"images": len(images), "groups": len(set(groups))}
+    counts: dict[str, Any] = {"images": len(images), "groups": len(set(groups))}
     calibration = Calibration(
         weights_sha256=model.weights_sha256,
         temperature=None
@@ -134,18 +154,22 @@ def calibrate(  # noqa: PLR0913 - an entry function: every value that can be cho
             risk_interval=None if math.isnan(threshold.risk) else threshold.risk_interval,
             coverage=threshold.coverage,
             coverage_interval=threshold.coverage_interval,
-            right_below=_known(threshold.right_below),
             **counts,
         ),
+        error_rates=StoredErrorRates(**asdict(rates), **counts),
         referral=StoredReferral(
             score=referral.score,
-            threshold=_known(referral.threshold),
-            target_dice=target_dice,
+            threshold=referral.threshold,
+            refer_fraction=refer_fraction,
+            reserved=reserved,
             fraction=referral.fraction,
-            kept_dice=_known(referral.kept_dice),
-            kept_dice_interval=None if math.isnan(referral.kept_dice) else referral.interval,
+            kept_dice=referral.kept_dice,
+            kept_dice_interval=referral.interval,
+            target_dice=target_dice,
+            target_fraction=referral.target_fraction,
             **counts,
         ),
+        notes=tuple(StoredNote(**asdict(one), **counts) for one in fit_notes(rows)),
         referral_guarantee=certify_referral(
             scores_of(found.rows, SCORE), found.dice, groups, target_dice=target_dice
         ),
@@ -154,7 +178,8 @@ def calibrate(  # noqa: PLR0913 - an entry function: every value that can be cho
     )
     store_temperature(path, temperature)
     write_calibration(path, calibration)
-    return CalibrationResult(calibration, fit, found.before.compute(), found.pooled.compute())
+    before, after = found.before.compute(), found.pooled.compute()
+    return CalibrationResult(calibration, fit, before, after, classes)
 
 
 def check_targets(**targets: float) -> None:
@@ -162,6 +187,15 @@ def check_targets(**targets: float) -> None:
     for name, value in targets.items():
         if not 0 < value < 1:
             raise ConfigError(f"{name} = {value}: expected a number between 0 and 1.")
+
+
+def check_budget(refer_fraction: float) -> None:
+    """Refuse a budget that the out-of-distribution detector alone would spend."""
+    if refer_fraction < FALSE_ALARMS:
+        raise ConfigError(
+            f"refer_fraction = {refer_fraction}: expected at least {FALSE_ALARMS:.2g}, the "
+            "fraction of ordinary images that are out of distribution to the detector."
+        )
 
 
 def _known(value: float) -> float | None:
@@ -214,7 +248,7 @@ def _measure(
         metrics.update(scaled, masks)
         pooled.merge(metrics)
         summaries.append(metrics.summary())
-        row, dice_reached = scored_image(image, scaled, masks, threshold=0)
+        row, dice_reached = scored_image(image, scaled, masks, shaded=0)
         rows.append(row)
         reached.append(dice_reached)
         counts += [class_counts(one, mask) for one, mask in zip(scaled, masks, strict=True)]
@@ -222,7 +256,7 @@ def _measure(
 
 
 def scored_image(
-    image: ImageCases, logits: FloatArray, masks: NDArray[np.uint8], *, threshold: float
+    image: ImageCases, logits: FloatArray, masks: NDArray[np.uint8], *, shaded: float
 ) -> tuple[CaseRow, float]:
     """The row that `predict` would write, on the network's grid, and the foreground Dice reached.
 
@@ -232,11 +266,11 @@ def scored_image(
         image: a picture or a whole volume.
         logits: (D, K, h, w), after the temperature.
         masks: (D, h, w), 255 = ignore.
-        threshold: the referral threshold.
+        shaded: confidence below which pixels are shaded.
     """
     maps, valid = Maps.of_grid(logits), masks != IGNORE
     _, height, width = masks.shape
     row = CaseRow(image.name, image.path.name, height, width, group=image.group)
     overlap = dice((maps.mask > 0) & valid, (masks > 0) & valid)
     reached = 1.0 if math.isnan(overlap) else overlap
-    return summarize(row, maps, threshold=threshold), reached
+    return summarize(row, maps, shaded=shaded), reached

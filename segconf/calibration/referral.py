@@ -1,4 +1,16 @@
-"""Referral: which cases an expert has to see, so that the others are good enough."""
+"""Referral: which cases an expert has to see.
+
+There is one rule. Of the scores of a case, the one that ordered the validation cases best by their
+Dice decides: a case whose score is below a threshold is referred. The threshold spends a *budget*,
+the fraction of ordinary images that may be referred; part of it is reserved for images that are
+ordinary and yet out of distribution to the detector. A *target*, the mean Dice of what is not
+referred, does not move the threshold: it says whether the budget is enough, and which budget would
+be. So nobody is flooded with referrals by a target that the network cannot reach, and the worst
+cases are still seen where the mean Dice is fine already.
+
+The flags of `predict`, the review page and `triage` all follow this rule. Beside it, a case gets a
+note where one of its numbers is beyond what few validation cases had; notes refer nobody.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,6 +20,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from segconf.calibration.stored import EMPTY_SCORE
 from segconf.metrics.bootstrap import draw_units, mean_interval, percentile_interval
 from segconf.metrics.selective import harmonic_difference
 
@@ -20,6 +33,11 @@ SCORES = (
 )
 """Columns of `cases.csv` that say how good a case probably is, high = good."""
 
+
+NOTED = {"expected_dice": False, "border_confidence": False, "shaded_fraction": True}
+"""Columns of `cases.csv` that can be noted, and whether high values are."""
+NOTE_FRACTION = 0.05
+"""Largest fraction of the validation cases that have a note for one column."""
 
 Floats: TypeAlias = NDArray[np.float64]
 
@@ -124,23 +142,35 @@ class ScoredCase(Protocol):
     def expected_dice(self) -> float:
         """Like all columns of `SCORES`, nan where it is not defined."""
 
+    @property
+    def foreground_fraction(self) -> float:
+        """Of the pixels; 0 where nothing was found."""
+
 
 def scores_of(rows: Sequence[ScoredCase], name: str) -> Floats:
-    """(N,) values of a score; -1 where it is not defined: those cases are referred first."""
+    """(N,) values of a score; `EMPTY_SCORE` where nothing was found or it is not defined."""
     values = np.array([getattr(row, name) for row in rows], np.float64)
-    return np.where(np.isnan(values), -1.0, values)
+    nothing = np.array([row.foreground_fraction == 0 for row in rows], bool)
+    return np.where(np.isnan(values) | nothing, EMPTY_SCORE, values)
+
+
+def limit_within(score: NDArray[Any], fraction: float) -> float:
+    """Largest of the scores (N,) with at most this fraction of the scores below it."""
+    allowed = int(fraction * len(score) + 1e-9)  # 0.15 * 20 is 3, not 2.9999999999999996
+    return float(np.sort(score)[min(allowed, len(score) - 1)])
 
 
 @dataclass(frozen=True, slots=True)
 class ReferralFit:
-    """The score that orders validation cases best, and its threshold for a target.
+    """The score that orders validation cases best, and its threshold for a budget.
 
     Attributes:
         score: one of `SCORES`.
-        threshold: cases below are referred; infinite where the target was not reached.
+        threshold: cases below are referred.
         fraction: of the validation cases that are referred.
-        kept_dice: mean Dice of the others; nan where there are none.
+        kept_dice: mean Dice of the others.
         interval: of that mean, 95% over resampled groups of images.
+        target_fraction: fewest cases to refer for the target, as a fraction; 1 = never reached.
     """
 
     score: str
@@ -148,26 +178,60 @@ class ReferralFit:
     fraction: float
     kept_dice: float
     interval: tuple[float, float]
+    target_fraction: float
 
 
 def fit_referral(
-    rows: Sequence[ScoredCase], dice: Floats, target_dice: float, *, groups: Sequence[str]
+    rows: Sequence[ScoredCase],
+    dice: Floats,
+    target_dice: float,
+    *,
+    budget: float,
+    groups: Sequence[str],
 ) -> ReferralFit:
-    """Choose the score with the smallest image-level AURC, and its threshold for the target.
+    """Choose the score with the smallest image-level AURC, and its threshold for the budget.
 
     Args:
         rows: validation cases, as `predict` would write them: one for a whole volume.
         dice: (N,) that they reached.
         target_dice: mean Dice that the cases which are not referred should have.
+        budget: largest fraction of the cases that may be referred.
         groups: of the cases.
     """
     risk = 1 - dice
     best = min(SCORES, key=lambda name: image_aurc(scores_of(rows, name), risk))
     score = scores_of(rows, best)
-    found = cases_to_refer(score, dice, target_dice)
-    kept = score >= found.threshold  # (N,)
-    interval = (float("nan"), float("nan"))
-    if kept.any():
-        weights = draw_units(groups, torch.Generator().manual_seed(0))[:, kept]  # (R, kept)
-        interval = mean_interval(dice[kept], weights)
-    return ReferralFit(best, found.threshold, found.fraction, found.kept_quality, interval)
+    threshold = limit_within(score, budget)
+    kept = score >= threshold  # (N,) never empty: the threshold is one of the scores
+    weights = draw_units(groups, torch.Generator().manual_seed(0))[:, kept]  # (R, kept)
+    return ReferralFit(
+        score=best,
+        threshold=threshold,
+        fraction=float(1 - kept.mean()),
+        kept_dice=float(dice[kept].mean()),
+        interval=mean_interval(dice[kept], weights),
+        target_fraction=cases_to_refer(score, dice, target_dice).fraction,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class NoteLimit:
+    """Beyond the limit a column of `cases.csv` is noted, as it was for a fraction of the cases."""
+
+    column: str
+    limit: float
+    high: bool
+    fraction: float
+
+
+def fit_notes(rows: Sequence[ScoredCase]) -> list[NoteLimit]:
+    """Limits that at most `NOTE_FRACTION` of the validation cases are beyond, column by column."""
+    found = []
+    for column, high in NOTED.items():
+        values = np.array([getattr(row, column) for row in rows], np.float64)
+        badness = -values[~np.isnan(values)] if high else values[~np.isnan(values)]
+        if badness.size:
+            limit = limit_within(badness, NOTE_FRACTION)
+            beyond = float((badness < limit).sum() / len(rows))
+            found.append(NoteLimit(column, -limit if high else limit, high, beyond))
+    return found

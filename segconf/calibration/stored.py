@@ -1,12 +1,13 @@
 """`calibration.json` of a run: every number fitted on validation images, tied to the weights."""
 
-import math
 from pathlib import Path
 from typing import Literal
 
+from segconf.calibration.error_rates import ErrorRates, scale_of, supposed_scale
 from segconf.config.records import read_record, record_text
 from segconf.config.schema import (
     Count,
+    Flag,
     Interval,
     NaturalNumber,
     Number,
@@ -16,10 +17,11 @@ from segconf.config.schema import (
 )
 from segconf.errors import CheckpointError
 from segconf.files import write_text
+from segconf.overlays.layers import Scale
 
 FILE_NAME = "calibration.json"
-DEFAULT_THRESHOLD = 0.7
-"""Confidence below which pixels are shaded, for a model without a calibration."""
+EMPTY_SCORE = -1.0
+"""Of a case in which nothing was found, or whose score is not defined: below all others."""
 DEFAULT_ORDER = "expected_dice"
 """Column of `cases.csv` that the review page sorts by, for a model without a calibration."""
 
@@ -50,30 +52,71 @@ class StoredThreshold(Section):
     coverage: Probability
     """Fraction of pixels at or above the threshold."""
     coverage_interval: Interval
-    right_below: Probability | None
-    """Fraction of right pixels among those below the threshold; null without any."""
     images: Count
     groups: Count | None = None
 
 
-class StoredReferral(Section):
-    """Refer the cases whose score is below the threshold."""
+class StoredErrorRates(Section):
+    """How often pixels were wrong, in bins of rising confidence; see `ErrorRates`."""
 
-    score: str
-    threshold: Number | None
-    """What reached the target on validation images; null where nothing did: refer every case."""
-    target_dice: Probability
-    fraction: Probability
-    """Fraction of the validation cases that were referred to reach it."""
-    kept_dice: Probability | None
-    kept_dice_interval: Interval | None
+    confidence: tuple[Probability, ...]
+    pixels: tuple[Count, ...]
+    wrong: tuple[NaturalNumber, ...]
     images: Count
     groups: Count | None = None
 
     @property
-    def limit(self) -> float:
-        """The threshold as a number; infinite where no case is kept."""
-        return math.inf if self.threshold is None else self.threshold
+    def rates(self) -> ErrorRates:
+        """The same as a function of the confidence."""
+        return ErrorRates(self.confidence, self.pixels, self.wrong)
+
+
+class StoredReferral(Section):
+    """Refer the cases whose score is below the threshold, within a budget; see `referral`."""
+
+    score: str
+    threshold: Number
+    refer_fraction: Probability
+    """The budget: largest fraction of ordinary images that may be referred."""
+    reserved: Probability
+    """The part of it that is kept for out-of-distribution images."""
+    fraction: Probability
+    """Fraction of the validation cases whose score is below the threshold."""
+    kept_dice: Probability | None
+    """Mean Dice of the others; null where there are none."""
+    kept_dice_interval: Interval | None
+    target_dice: Probability
+    target_fraction: Probability
+    """Fewest cases to refer, as a fraction, so that the others have the target; 1 = never."""
+    images: Count
+    groups: Count | None = None
+
+    @property
+    def refers_empty(self) -> bool:
+        """Whether a case in which nothing was found is referred: few validation cases were."""
+        return self.threshold > EMPTY_SCORE
+
+    @property
+    def reaches_target(self) -> bool:
+        """Whether the validation cases that were not referred had the target as mean Dice."""
+        return self.kept_dice is not None and self.kept_dice >= self.target_dice
+
+
+class StoredNote(Section):
+    """A column of `cases.csv` is noted beyond what few validation cases had."""
+
+    column: str
+    limit: Number
+    high: Flag
+    """Whether values above the limit are noted, else those below."""
+    fraction: Probability
+    """Fraction of the validation cases beyond the limit."""
+    images: Count
+    groups: Count | None = None
+
+    def is_beyond(self, value: float) -> bool:
+        """Whether a value is noted; nan is not."""
+        return value > self.limit if self.high else value < self.limit
 
 
 class StoredReferralGuarantee(Section):
@@ -127,20 +170,18 @@ class Calibration(Section):
     weights_sha256: str = ""
     temperature: StoredTemperature | None = None
     threshold: StoredThreshold | None = None
+    error_rates: StoredErrorRates | None = None
     referral: StoredReferral | None = None
+    notes: tuple[StoredNote, ...] = ()
     referral_guarantee: StoredReferralGuarantee | None = None
     contours: tuple[StoredContour, ...] = ()
     contour_curves: tuple[StoredContourCurve, ...] = ()
 
-    @property
-    def lower_level(self) -> float:
-        """Confidence below which pixels are shaded as low."""
-        return DEFAULT_THRESHOLD if self.threshold is None else self.threshold.confidence
-
-    @property
-    def upper_level(self) -> float:
-        """The second level that is shown, half way from the threshold to certainty."""
-        return (1 + self.lower_level) / 2
+    def scale(self, classes: int) -> Scale:
+        """Which pixels are shaded; a network has so many classes."""
+        if self.error_rates is None:
+            return supposed_scale(classes)
+        return scale_of(self.error_rates.rates, classes)
 
     @property
     def order(self) -> str:

@@ -23,7 +23,6 @@ class Threshold:
         risk_interval: of that fraction at this threshold, 95% over resampled groups of images.
         coverage: fraction of pixels at or above the threshold.
         coverage_interval: the same for the coverage.
-        right_below: fraction of right pixels below the threshold; nan without any.
     """
 
     threshold: float
@@ -32,7 +31,6 @@ class Threshold:
     risk_interval: tuple[float, float]
     coverage: float
     coverage_interval: tuple[float, float]
-    right_below: float
 
 
 def fit_threshold(
@@ -53,11 +51,6 @@ def fit_threshold(
         seed: of the resampling.
     """
     found = pooled.threshold_for_risk(max_risk)
-    pixels = pooled.pixels
-    right = float(pooled.confusion.trace())
-    above = found.coverage * pixels
-    right_above = above * (1 - found.risk) if above else 0.0
-    below = pixels - above
     risk_interval, coverage_interval = _intervals(summaries, groups, found.log_odds, seed)
     return Threshold(
         threshold=min(found.confidence, 1.0),
@@ -66,7 +59,6 @@ def fit_threshold(
         risk_interval=risk_interval,
         coverage=found.coverage,
         coverage_interval=coverage_interval,
-        right_below=(right - right_above) / below if below else float("nan"),
     )
 
 

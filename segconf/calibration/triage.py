@@ -32,15 +32,20 @@ from segconf.inference.torch_model import TorchModel
 from segconf.metrics.bootstrap import resampled_unit
 from segconf.plots.image_scores import referral_plot
 from segconf.results.prediction_folder import PredictionFolder
-from segconf.results.rows import OUT_OF_DISTRIBUTION, CaseRow
+from segconf.results.rows import (
+    NOT_FINITE,
+    NOTE,
+    OUT_OF_DISTRIBUTION,
+    TOO_FEW_PIXELS,
+    UNREADABLE,
+    CaseRow,
+)
 from segconf.runs.run_cases import BATCH, GridCases, masked_cases, whole_images
 from segconf.runs.run_folder import RunFolder
 
 Floats = NDArray[np.float64]
 BEST = "best possible"
 REFERRALS = "referrals.csv"
-_UNREADABLE = "could not be read"
-_EMPTY = "empty mask"
 _DEFINITIONS = {
     "risk": "1 - Dice of an image; 0 where both the prediction and the mask are empty",
     "aurc": "mean risk of the k best-scored images, averaged over k = 1 .. N; ties share",
@@ -48,6 +53,7 @@ _DEFINITIONS = {
     "without a score": "an empty predicted mask has no border or foreground: it goes first",
     "random": "referring at random leaves the mean as it is: none or all have to be referred",
     "image": "a picture, or a whole volume",
+    "rule": "cases below the threshold that was fitted on validation images are referred",
     "interval": "95%, percentiles of 1000 resamples of what `resampled` names",
 }
 
@@ -73,6 +79,8 @@ class Triage:
         scores: report by score; the best possible order among them.
         random: fraction to refer when cases are picked at random: 0 or 1.
         rule: that of the run, fitted on validation images.
+        referred: fraction of the images that it refers.
+        kept_dice: mean Dice of the others; nan where there are none.
     """
 
     folder: Path
@@ -82,6 +90,8 @@ class Triage:
     scores: Mapping[str, ScoreReport]
     random: float
     rule: StoredReferral
+    referred: float
+    kept_dice: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +154,10 @@ def triage(
     }
     random = 0.0 if mean >= rule.target_dice else 1.0
     folder = out or run.path / "evaluation" / split
-    found = Triage(folder, split, len(dice), mean, reports, random, rule)
+    kept = columns[rule.score] >= rule.threshold  # (N,)
+    kept_dice = float(dice[kept].mean()) if kept.any() else math.nan
+    referred = float(1 - kept.mean())
+    found = Triage(folder, split, len(dice), mean, reports, random, rule, referred, kept_dice)
     _write(found, rows, dice, model.weights_sha256)
     return found
 
@@ -161,7 +174,7 @@ def _scored_cases(
     small = GridCases(cases, root, model.config, split, on_progress)
     batches = ((model.grid_logits(pixels), masks) for pixels, masks in small.batches())
     for image, logits, masks in whole_images(images, batches):
-        row, dice = scored_image(image, logits, masks, threshold=model.scale.threshold)
+        row, dice = scored_image(image, logits, masks, shaded=model.scale.shaded)
         rows.append(row)
         reached.append(dice)
         if on_progress is not None:
@@ -189,6 +202,12 @@ def _write(found: Triage, rows: list[CaseRow], dice: Floats, weights_sha256: str
         "mean_dice": found.mean_dice,
         "target_dice": rule.target_dice,
         "default": rule.score,
+        "rule": {
+            "threshold": rule.threshold,
+            "refer_fraction": rule.refer_fraction,
+            "referred": found.referred,
+            "kept_dice": None if math.isnan(found.kept_dice) else found.kept_dice,
+        },
         "scores": {name: _plain(report) for name, report in found.scores.items()},
         "random": {"aurc": 1 - found.mean_dice, "fraction": found.random},
         "definitions": _DEFINITIONS,
@@ -238,7 +257,7 @@ def refer(maps: Path, model: Model) -> list[ReferredCase]:
     if rule.score not in columns:
         raise DataError(f"{maps}: has no {rule.score} yet. Predict again into a new folder.")
     values = scores_of(rows, rule.score).tolist()
-    found = [_referred(row, value, rule) for row, value in zip(rows, values, strict=True)]
+    found = [_referred(row, value, model) for row, value in zip(rows, values, strict=True)]
     found.sort(key=lambda one: (_urgency(one), one.score, one.case))
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -251,23 +270,17 @@ def refer(maps: Path, model: Model) -> list[ReferredCase]:
     return found
 
 
-def _referred(row: CaseRow, value: float, rule: StoredReferral) -> ReferredCase:
-    name = rule.score.replace("_", " ")
+def _referred(row: CaseRow, value: float, model: Model) -> ReferredCase:
+    """By the rule of the model as it is now, which may have been calibrated again since."""
     if row.error:
-        reason = _UNREADABLE
-    elif OUT_OF_DISTRIBUTION in row.flags:
-        reason = OUT_OF_DISTRIBUTION
-    elif value < 0:
-        reason = _EMPTY
-    elif math.isinf(rule.limit):
-        reason = "the target was not reached on validation images"
-    elif value < rule.limit:
-        reason = f"{name} {value:.3f} is below {rule.limit:.3f}"
-    else:
-        reason = ""
-    return ReferredCase(row.case, value, reason)
+        return ReferredCase(row.case, value, row.flags[0])
+    remarks = [flag for flag in row.flags if flag.startswith(TOO_FEW_PIXELS)]
+    flags = model.with_flags(row, remarks).flags
+    is_reason = bool(flags) and not flags[0].startswith(NOTE)
+    return ReferredCase(row.case, value, flags[0] if is_reason else "")
 
 
 def _urgency(found: ReferredCase) -> int:
-    known = {_UNREADABLE: 0, OUT_OF_DISTRIBUTION: 1, "": 3}
-    return known.get(found.reason, 2)
+    if found.reason in (UNREADABLE, NOT_FINITE):
+        return 0
+    return {OUT_OF_DISTRIBUTION: 1, "": 3}.get(found.reason, 2)

@@ -42,6 +42,11 @@ def slices_on_grid(pixels: ByteArray, size: Size) -> ByteArray:
     return small.reshape(len(small), -1, *size).transpose(1, 2, 3, 0)
 
 
+def reduced_slices(pixels: ByteArray, band: Size, size: Size) -> ByteArray:
+    """Like `slices_on_grid`, by way of a coarser grid that leaves out what is finer."""
+    return slices_on_grid(resize_pixels(pixels, band), size)
+
+
 def resize_mask(mask: NDArray[Value], size: Size) -> NDArray[Value]:
     """Nearest neighbour between pixel centres on the last two axes of (..., H, W).
 

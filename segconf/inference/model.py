@@ -5,9 +5,9 @@
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar, Protocol
 
@@ -19,13 +19,15 @@ from segconf.confidence import FloatArray
 from segconf.config.schema import ExperimentConfig
 from segconf.conventions import FULL_SCALE
 from segconf.data.preprocessing import Preprocessing
-from segconf.images.resizing import slices_on_grid
-from segconf.images.types import ByteArray, Image
+from segconf.images.resizing import reduced_slices, slices_on_grid
+from segconf.images.types import ByteArray, Image, Size
 from segconf.inference.choice import ModelChoice, choose_model
 from segconf.inference.prediction import Prediction
 from segconf.inference.resampling import resized_bands
 from segconf.overlays.layers import Contour, Scale
+from segconf.results.flags import with_flags
 from segconf.results.maps import Band, Maps, with_slices
+from segconf.results.rows import CaseRow
 
 ONNX_SUFFIX = ".onnx"
 
@@ -68,8 +70,12 @@ class Detector(Protocol):
         """Number of images that the threshold was fitted on."""
 
     @property
-    def grid(self) -> tuple[int, int]:
-        """Height and width of the images that are described."""
+    def grid(self) -> Size:
+        """Height and width on which images are described."""
+
+    @property
+    def band(self) -> Size:
+        """Height and width to which they are reduced first."""
 
 
 class Model(ABC):
@@ -137,22 +143,33 @@ class Model(ABC):
         """Logits of a slice (C, H, W) by a sliding window at its own resolution."""
 
     @property
+    def feature_grid(self) -> Size:
+        """Height and width of the pixels that the detector takes."""
+        if self.detector is None:
+            raise ValueError("there is no detector")
+        return self.detector.grid
+
+    @property
     def shares_grid(self) -> bool:
-        """Whether the detector describes images on the grid of the network."""
-        return self.detector is not None and self.detector.grid == self.config.data.size
+        """Whether the detector describes images as the network sees them."""
+        size = self.config.data.size
+        return self.detector is not None and self.detector.grid == size == self.detector.band
 
     @property
     def scale(self) -> Scale:
-        """Levels at which low confidence is shown."""
+        """Which pixels are shaded, and the lines that keep a promise."""
         stored = self.calibration
-        right_below = None if stored.threshold is None else stored.threshold.right_below
-        classes = self.config.model.classes
         contours = tuple(
             Contour(one.kind, one.class_index, one.alpha, one.threshold)
             for one in stored.contours
             if one.threshold is not None
         )
-        return Scale(stored.lower_level, stored.upper_level, right_below, classes, contours)
+        return replace(stored.scale(self.config.model.classes), contours=contours)
+
+    def with_flags(self, row: CaseRow, remarks: Sequence[str] = ()) -> CaseRow:
+        """The row of a prediction with its flags; see `results.flags`."""
+        limit = None if self.detector is None else self.detector.threshold
+        return with_flags(row, self.calibration, ood_limit=limit, remarks=remarks)
 
     def read(self, path: Path) -> Image:
         """Pixels of a file as this network takes them, at their native size."""
@@ -163,7 +180,8 @@ class Model(ABC):
         pixels = slices_on_grid(image.pixels, self.config.data.size)
         if self.detector is None or self.shares_grid:
             return NetworkInput(pixels, None)
-        return NetworkInput(pixels, slices_on_grid(image.pixels, self.detector.grid))
+        described = reduced_slices(image.pixels, self.detector.band, self.feature_grid)
+        return NetworkInput(pixels, described)
 
     def maps(
         self,

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from segconf.confidence import FloatArray
 from segconf.devices import usable_processors
 from segconf.errors import CheckpointError, ConfigError
-from segconf.images.types import ByteArray
+from segconf.images.types import ByteArray, Size
 from segconf.inference.choice import ModelChoice
 from segconf.inference.model import GridOutput, Model
 from segconf.inference.packaged import Packaged
@@ -77,6 +77,13 @@ class OnnxModel(Model):
             yield
         finally:
             self._threads = before
+
+    @property
+    def feature_grid(self) -> Size:
+        """The band: the graph goes from there to the grid of the detector by itself."""
+        if self.detector is None:
+            raise ValueError("there is no detector")
+        return self.detector.band
 
     def grid_logits(self, pixels: ByteArray) -> FloatArray:
         """Logits (B, K, h, w) of pixels (B, h, w, C) on the network's grid, after the temperature.

@@ -24,6 +24,7 @@ class PackagedDetector(Section):
     false_alarm_rate: Probability
     validation_images: Count
     grid: tuple[Count, Count]
+    band: tuple[Count, Count]
 
 
 class Packaged(Section):
@@ -39,7 +40,7 @@ class Packaged(Section):
     temperature: Temperature
     calibration: Calibration
     confidence_threshold: Probability
-    """Confidence below which pixels are shown as low: that of the calibration, or the default."""
+    """Confidence below which pixels are shaded: wrong more often than the calibration allows."""
     detector: PackagedDetector | None
     class_names: tuple[str, ...]
     licence: str

@@ -28,9 +28,9 @@ from segconf.inference.sources import Source
 from segconf.overlays.overlay import Style
 from segconf.results.maps import Maps, write_failure
 from segconf.results.prediction_folder import PredictionFolder
-from segconf.results.rows import NOT_FINITE, UNREADABLE, CaseRow
+from segconf.results.rows import NOT_FINITE, NOTE, TOO_FEW_PIXELS, UNREADABLE, CaseRow
 from segconf.results.structures import with_geometry
-from segconf.results.summary import TOO_SMALL, mark_out_of_distribution, summarize
+from segconf.results.summary import TOO_SMALL, summarize
 from segconf.review.pictures import write_case
 
 
@@ -74,7 +74,7 @@ class _Decoded:
 
     source: Source
     image: Image
-    notes: tuple[str, ...]
+    remarks: tuple[str, ...]
     inputs: NetworkInput | None = None
 
 
@@ -206,12 +206,12 @@ class Job:
     def _read(self, source: Source) -> _Decoded | _Failed:
         try:
             image = self._model.read(source.path)
-            notes = _notes(source, image)
+            remarks = _remarks(source, image)
         except DataError as error:
             return _Failed(source, str(error))
         if self._options.tile:
-            return _Decoded(source, image, notes)
-        return _Decoded(source, image, notes, self._model.network_input(image))
+            return _Decoded(source, image, remarks)
+        return _Decoded(source, image, remarks, self._model.network_input(image))
 
     def _maps(self, item: _Decoded, logits: FloatArray | None) -> Maps:
         options = self._options
@@ -235,13 +235,11 @@ class Job:
         row = summarize(
             with_geometry(CaseRow(item.source.case, item.source.file, height, width), item.image),
             maps,
-            threshold=scale.threshold,
-            notes=item.notes,
+            shaded=scale.shaded,
+            ood_score=ood_score,
         )
-        if self._model.detector is not None:
-            row = mark_out_of_distribution(row, ood_score, threshold=self._model.detector.threshold)
         row = replace(
-            row,
+            self._model.with_flags(row, item.remarks),
             image_sha256=image_hash(item.source.path),
             mask_sha256=hashlib.sha256(np.ascontiguousarray(maps.mask).data).hexdigest(),
         )
@@ -274,12 +272,11 @@ def _pixel_count(source: Source) -> int:
     return header.size[0] * header.size[1] * header.slices
 
 
-def _notes(source: Source, image: Image) -> tuple[str, ...]:
-    """What is unusual about a file that was read, in words."""
-    notes: list[str] = []
+def _remarks(source: Source, image: Image) -> tuple[str, ...]:
+    """What is unusual about a file that was read, in words; a reason to refer it, or notes."""
+    found: list[str] = []
     height, width = image.spatial_shape[-2:]
     if min(height, width) < TOO_SMALL:
-        notes.append(f"review: the image is only {height} x {width} pixels")
+        found.append(f"{TOO_FEW_PIXELS}: {height} x {width}")
     remarks = format_of(source.path).remarks(source.path, len(image.pixels))
-    notes += [f"note: {remark}" for remark in remarks]
-    return tuple(notes)
+    return (*found, *(f"{NOTE}{remark}" for remark in remarks))

@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -157,11 +157,9 @@ def describe_run(model: Model, sources: Sources, options: PredictOptions) -> Run
         "chosen": {"model": model.choice.name, "reason": model.choice.reason},
         "confidence": {
             "temperature": model.temperature,
-            "threshold": scale.threshold,
-            "upper": scale.upper,
+            "threshold": None if threshold is None else threshold.confidence,
             "max_risk": None if threshold is None else threshold.max_risk,
-            "right_below": scale.right_below,
-            "classes": scale.classes,
+            "scale": {name: value for name, value in asdict(scale).items() if name != "contours"},
         },
         "contours": [
             {

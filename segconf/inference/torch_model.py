@@ -83,7 +83,8 @@ class TorchModel(Model):
         self._extractor = None
         if self.detector is not None:
             network = self.checkpoint.model
-            self._extractor = FeatureExtractor.of(network, self.config, self.detector.grid)
+            grid, band = self.detector.grid, self.detector.band
+            self._extractor = FeatureExtractor.of(network, self.config, grid, band)
         self._descriptions = BatchRunner(self._describe, batch_size or default)
 
     def _predict(self, images: Tensor) -> tuple[Tensor, Tensor | None]:

@@ -41,6 +41,13 @@ class ImageSummary:
         above = self.bins >= coarse_bin(np.array([value]))[0]
         return int(self.wrong[above].sum()), int(size[above].sum()), int(size.sum())
 
+    def fraction_below(self, confidence: float) -> float:
+        """Fraction of the pixels with a smaller confidence (to the bin); nan without pixels."""
+        if confidence >= 1:
+            return 1.0
+        _, above, pixels = self.counts_above(math.log(confidence) - math.log1p(-confidence))
+        return 1 - above / pixels if pixels else math.nan
+
 
 @dataclass(frozen=True, slots=True)
 class StackedSummaries:

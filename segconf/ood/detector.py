@@ -1,30 +1,32 @@
 """Out-of-distribution detection by the Mahalanobis distance of encoder features.
 
-The score of an image is the distance of its features from those of the training images, with the
-covariance shrunk towards its diagonal as Ledoit and Wolf derived it. The threshold is a quantile of
-the scores of validation images.
+The score of an image is the distance of its features, the logarithms of its `energies`, from those
+of the training images, with the covariance shrunk towards its diagonal as Ledoit and Wolf derived
+it. The threshold is a quantile of the scores of validation images. Both kinds are seen as they are
+and recompressed; see `features`.
 """
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeAlias
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from segconf.checkpoints.weight_files import check_finite, read_tensors, write_tensors
 from segconf.errors import CheckpointError
+from segconf.images.types import Size
+from segconf.ood.energies import Directions, Floats, Stored, description_size, moments_of
 
 FILE_NAME = "ood.safetensors"
-FORMAT = "segconf ood 4"
+FORMAT = "segconf ood 5"
 """Raise it when the same images would give other features: distances would be meaningless."""
-QUANTILE = 0.95
-"""Fraction of the validation images that are not flagged."""
+FALSE_ALARMS = 0.05
+"""Largest fraction of the validation images that are flagged."""
 _TINY = 1e-6
-
-Floats: TypeAlias = NDArray[np.float64]
+_LEAST_SPREAD = 1e-3  # of a log energy: float32 tells smaller differences from nothing badly
+_DIRECTIONS = ("mean", "whitening")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -32,59 +34,91 @@ class OODDetector:
     """Mahalanobis distance from the training images, and the distance above which to flag.
 
     Attributes:
+        directions: of the pixels of each stage, in which energies are measured.
         mean: (F,) of the training images.
         whitening: (F, F) matrix W with W W' = inverse covariance.
         threshold: larger scores are flagged.
-        false_alarm_rate: fraction of the validation images above the threshold.
+        false_alarm_rate: fraction of the validation images, in all their views, above it.
         validation_images: number of images that the threshold was fitted on.
-        grid: height and width of the images that were described.
+        grid: height and width on which images are described.
+        band: height and width to which they are reduced first.
     """
 
-    mean: Floats
-    whitening: Floats
+    directions: tuple[Directions, ...]
+    mean: Stored
+    whitening: Stored
     threshold: float
     false_alarm_rate: float
     validation_images: int
-    grid: tuple[int, int]
+    grid: Size
+    band: Size
 
     @classmethod
-    def fit(cls, training: Tensor, validation: Tensor, grid: tuple[int, int]) -> "OODDetector":
-        """Estimate mean and covariance on training images, the threshold on validation images.
+    def fit(cls, training: Tensor, validation: Tensor, described: "Described") -> "OODDetector":
+        """Estimate all statistics on training images, the threshold on validation images.
 
         Args:
-            training: (N, F) features of training images.
-            validation: (V, F) features of other images of the same kind: a network knows the
-                images it was trained on too well to fit a threshold on them.
-            grid: height and width of the images.
+            training: (N, V, F) descriptions of V views of training images.
+            validation: (M, V, F) of other images of the same kind: a network knows the images it
+                was trained on too well to fit a threshold on them.
+            described: how they were described.
         """
-        known, others = (part.double().numpy() for part in (training, validation))
-        mean, scale = known.mean(axis=0), known.std(axis=0) + _TINY
-        covariance = shrunk_covariance((known - mean) / scale)
+        known, others = (part.double().flatten(0, 1).numpy() for part in (training, validation))
+        moments = moments_of(known, described.channels)
+        directions = tuple(Directions.fit(stage) for stage in moments)
+        energies = _log_energies(known, directions)
+        mean, scale = energies.mean(axis=0), energies.std(axis=0) + _LEAST_SPREAD
+        covariance = shrunk_covariance((energies - mean) / scale)
         values, vectors = np.linalg.eigh(covariance)
-        whitening = vectors / np.sqrt(values) / scale[:, None]
-        scores = _distances(others, mean, whitening)
-        threshold = float(np.quantile(scores, QUANTILE, method="higher"))
+        whitening = (vectors / np.sqrt(values) / scale[:, None]).astype(np.float32)
+        detector = cls(
+            directions=directions,
+            mean=mean.astype(np.float32),
+            whitening=whitening,
+            threshold=0.0,
+            false_alarm_rate=0.0,
+            validation_images=len(validation),
+            grid=described.grid,
+            band=described.band,
+        )
+        scores = detector.score(torch.from_numpy(others))
+        threshold = float(np.quantile(scores, 1 - FALSE_ALARMS, method="higher"))
         alarms = float((scores > threshold).mean())
-        return cls(mean, whitening, threshold, alarms, len(scores), grid)
+        return replace(detector, threshold=threshold, false_alarm_rate=alarms)
 
-    def score(self, features: Tensor) -> Floats:
-        """Distances (B,) of images by their features (B, F).
+    def score(self, descriptions: Tensor) -> Floats:
+        """Distances (B,) of images by their descriptions (B, F).
 
         Raises:
-            CheckpointError: when the features are those of another network.
+            CheckpointError: when the descriptions are those of another network.
         """
-        if features.shape[1] != len(self.mean):
+        expected = description_size([len(one.mean) for one in self.directions])
+        if descriptions.shape[1] != expected:
             raise CheckpointError(
-                f"{FILE_NAME}: has {len(self.mean)} features of an image, but the network beside "
-                f"it has {features.shape[1]}, so it belongs to other weights. Put back the "
+                f"{FILE_NAME}: takes {expected} numbers of an image, but the network beside it "
+                f"gives {descriptions.shape[1]}, so it belongs to other weights. Put back the "
                 "weights of the run, or remove it to go on without out-of-distribution detection."
             )
-        return _distances(features.double().cpu().numpy(), self.mean, self.whitening)
+        energies = _log_energies(descriptions.double().cpu().numpy(), self.directions)
+        whitening = self.whitening.astype(np.float64)
+        distances: Floats = np.linalg.norm((energies - self.mean) @ whitening, axis=1)
+        return distances
 
 
-def _distances(features: Floats, mean: Floats, whitening: Floats) -> Floats:
-    distances: Floats = np.linalg.norm((features - mean) @ whitening, axis=1)
-    return distances
+@dataclass(frozen=True, slots=True)
+class Described:
+    """How images were described: grid, band, and channels of the stages."""
+
+    grid: Size
+    band: Size
+    channels: tuple[int, ...]
+
+
+def _log_energies(descriptions: Floats, directions: Sequence[Directions]) -> Floats:
+    """Features (B, F') of descriptions (B, F)."""
+    moments = moments_of(descriptions, [len(one.mean) for one in directions])
+    parts = [one.log_energies(stage) for one, stage in zip(directions, moments, strict=True)]
+    return np.concatenate(parts, axis=1)
 
 
 def shrunk_covariance(centred: Floats) -> Floats:
@@ -114,10 +148,17 @@ def save_detector(path: Path, detector: OODDetector, weights_sha256: str) -> Non
     Raises:
         FileError: when the disk is full or the folder cannot be written.
     """
+    stages = {
+        f"{name}.{number}": torch.from_numpy(getattr(one, name))
+        for number, one in enumerate(detector.directions)
+        for name in _DIRECTIONS
+    }
     tensors = {
+        **stages,
         "mean": torch.from_numpy(detector.mean),
         "whitening": torch.from_numpy(detector.whitening),
         "grid": torch.tensor(detector.grid),
+        "band": torch.tensor(detector.band),
         "threshold": torch.tensor(detector.threshold, dtype=torch.float64),
         "false_alarm_rate": torch.tensor(detector.false_alarm_rate, dtype=torch.float64),
         "validation_images": torch.tensor(detector.validation_images),
@@ -149,14 +190,21 @@ def load_detector(run: Path, weights_sha256: str) -> OODDetector | None:
         raise CheckpointError(f"{path}: belongs to other weights than those beside it. {way_out}")
     check_finite(tensors, path, way_out)
     try:
-        height, width = tensors["grid"].tolist()
+        grid, band = (tuple(tensors[name].tolist()) for name in ("grid", "band"))
+        count = sum(name.startswith("mean.") for name in tensors)
+        directions = [
+            Directions(*(tensors[f"{name}.{number}"].numpy() for name in _DIRECTIONS))
+            for number in range(count)
+        ]
         return OODDetector(
+            directions=tuple(directions),
             mean=tensors["mean"].numpy(),
             whitening=tensors["whitening"].numpy(),
             threshold=float(tensors["threshold"]),
             false_alarm_rate=float(tensors["false_alarm_rate"]),
             validation_images=int(tensors["validation_images"]),
-            grid=(height, width),
+            grid=(grid[0], grid[1]),
+            band=(band[0], band[1]),
         )
     except (KeyError, ValueError, TypeError, RuntimeError) as error:
         raise CheckpointError(f"{path}: not the statistics of a detector. {way_out}") from error

@@ -1,4 +1,4 @@
-"""The scale of confidence and its colours, and the layers of an overlay."""
+"""The scale of error rates and its colours, and the layers of an overlay."""
 
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -8,11 +8,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 LOW_COLOUR = (255, 234, 70)
-"""Under the referral threshold: the bright end of cividis."""
+"""Striped, wrong most often: the bright end of cividis."""
 
 
 MIDDLE_COLOUR = (74, 163, 255)
-"""Between the two levels."""
+"""Shaded, wrong less often."""
+
+
+STEPS = (2, 4, 10, 20, 50, 100, 200, 500, 1000)
+"""Error rates that can be shown: wrong more than 1 time in so many."""
+
+
+SHADED_PAIRS = ((4, 10), (2, 4), (2, 2))
+"""Steps of what is striped and of what is shaded, the usual pair first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,21 +47,32 @@ class Contour:
 
 
 @dataclass(frozen=True, slots=True)
+class Step:
+    """Pixels below this confidence are wrong more than 1 time in `times`."""
+
+    times: int
+    confidence: float
+
+
+@dataclass(frozen=True, slots=True)
 class Scale:
-    """Levels at which low confidence is shown, the same for every image.
+    """Error rates at which pixels are shaded, the same for every image.
 
     Attributes:
-        threshold: the referral threshold.
-        upper: the second level, above it.
-        right_below: fraction of validation pixels under the threshold that were right, if measured.
+        steps: by falling error rate, so by rising confidence.
+        striped_times: pixels that are wrong more than 1 time in so many are striped.
+        shaded_times: the same for shading without stripes; more times.
         classes: number of classes K; no confidence is lower than 1/K.
+        measured: whether the error rates are those of validation images; else the confidence is
+            taken at its word, and 1 - confidence is the error rate.
         contours: lines that keep a promise, where the model has any.
     """
 
-    threshold: float
-    upper: float
-    right_below: float | None = None
+    steps: tuple[Step, ...]
+    striped_times: int
+    shaded_times: int
     classes: int = 2
+    measured: bool = True
     contours: tuple[Contour, ...] = ()
 
     def without_contours(self) -> "Scale":
@@ -61,9 +80,29 @@ class Scale:
         return replace(self, contours=())
 
     @property
+    def striped(self) -> float:
+        """Confidence below which pixels are striped."""
+        return self.level(self.striped_times)
+
+    @property
+    def shaded(self) -> float:
+        """Confidence below which pixels are shaded, striped or not."""
+        return self.level(self.shaded_times)
+
+    @property
     def lowest(self) -> float:
         """Confidence of a pixel about which nothing is known."""
         return 1 / self.classes
+
+    def level(self, times: int) -> float:
+        """Confidence below which pixels are wrong more than 1 time in so many."""
+        return next(step.confidence for step in self.steps if step.times == times)
+
+    def shading(self, times: int) -> "Scale":
+        """The same scale with other pixels shaded, and those of the step before striped."""
+        known = [step.times for step in self.steps]
+        before = known[max(0, known.index(times) - 1)]
+        return replace(self, striped_times=before, shaded_times=times)
 
     def colours(self, confidence: NDArray[np.float32]) -> NDArray[np.uint8]:
         """Cividis of confidence (h, w), yellow at 1/K and dark blue at 1; (h, w, 3)."""
@@ -73,14 +112,20 @@ class Scale:
         return np.ascontiguousarray(blue_first[..., ::-1], np.uint8)
 
     def words(self) -> tuple[str, str]:
-        """What the two bands mean, in words."""
-        low = f"confidence below {_percent(self.threshold)}: please check"
-        if self.right_below is not None:
-            low = (
-                "pixels shown here were right "
-                f"{_percent(self.right_below)} of the time on validation images"
+        """What stripes and shading mean, in words."""
+        if self.measured:
+            return (
+                f"wrong more than 1 time in {self.striped_times}",
+                f"wrong more than 1 time in {self.shaded_times}",
             )
-        return low, f"confidence {_percent(self.threshold)} to {_percent(self.upper)}"
+        low, middle = _percent(self.striped), _percent(self.shaded)
+        return f"confidence below {low}: please check", f"confidence {low} to {middle}"
+
+    def source(self) -> str:
+        """Where the words come from."""
+        if self.measured:
+            return "Shading: how often pixels of this confidence were wrong on validation images."
+        return "Shading by confidence: how often it is wrong has not been measured."
 
 
 def _percent(fraction: float) -> str:
@@ -136,9 +181,9 @@ def two_tones(width: int) -> tuple[tuple[tuple[int, int, int], int], ...]:
 
 
 def draw_bands(picture: Pixels, confidence: Confidence, scale: Scale) -> None:
-    """Tint pixels under the two levels in place; under the threshold with stripes."""
-    low = confidence < scale.threshold  # (h, w)
-    middle = (confidence < scale.upper) & ~low
+    """Tint the pixels that are wrong too often, in place; the worst of them with stripes."""
+    low = confidence < scale.striped  # (h, w)
+    middle = (confidence < scale.shaded) & ~low
     stripes = _stripes(low.shape)
     _tint(picture, middle, MIDDLE_COLOUR, _MIDDLE_OPACITY)
     _tint(picture, low & ~stripes, LOW_COLOUR, _GAP_OPACITY)

@@ -10,12 +10,16 @@ import PIL.ImageFont
 from numpy.typing import NDArray
 
 from segconf.overlays.contours import draw_sample
-from segconf.overlays.layers import Scale, draw_bands, draw_line
+from segconf.overlays.layers import Scale, Step, draw_bands, draw_line
 
 BACKGROUND = (22, 24, 28)
 _TEXT = (236, 238, 241)
 _QUIET = (176, 181, 189)
 _SWATCH_GREY = 140
+
+# A network may have no confidence at all that is wrong so often; the legend has a sample anyway.
+_LOW, _MIDDLE = 0.0, 0.5
+_SAMPLE_SCALE = Scale((Step(2, 0.25), Step(4, 0.75)), 2, 4)
 
 Swatch = Literal["contour", "low", "middle", "heat", "outer", "inner"]
 
@@ -89,8 +93,8 @@ def _sample(kind: Swatch, scale: Scale, width: int, height: int) -> NDArray[np.u
         case "outer" | "inner":
             draw_sample(picture, kind, width=max(1, height // 9))
         case "low" | "middle":
-            level = scale.lowest if kind == "low" else (scale.threshold + scale.upper) / 2
-            draw_bands(picture, np.full((height, width), level, np.float32), scale)
+            band = _LOW if kind == "low" else _MIDDLE
+            draw_bands(picture, np.full((height, width), band, np.float32), _SAMPLE_SCALE)
     return picture
 
 

@@ -42,16 +42,16 @@ def overlay(  # noqa: PLR0913 - three maps, what is drawn of them, and how large
 ) -> Pixels:
     """Picture (h, w, 3) of an image (C, H, W), its predicted mask (H, W) and the confidence (H, W).
 
-    `contour`: low confidence only, tinted in two bands. `heatmap`: the whole scale 1/K..1 over the
-    image, never stretched to the image's own range. `side-by-side`: the contour alone, beside the
-    confidence alone.
+    `contour`: only pixels that are wrong too often, tinted in two bands. `heatmap`: the whole scale
+    1/K..1 over the image, never stretched to the image's own range. `side-by-side`: the contour
+    alone, beside the confidence alone.
 
     Args:
         image: uint8; the first channel is shown where there are not three.
         mask: class index.
         confidence: 0..1, or the 16-bit levels of a saved map.
         style: one of `STYLES`.
-        scale: the levels.
+        scale: which pixels are shaded.
         regions: (H, W) pixels inside of the contours that the scale shows, as `fill_regions` gives
             them. With two classes they follow from the maps; with more, no contour is drawn without
             them.
@@ -110,7 +110,8 @@ def _with_legend(
         entries += [Entry(None, lowest), Entry("heat", "100% (certain)")]
     entries += [Entry(kind, words) for kind, words in dict.fromkeys(map(_promise, contours))]
     small_print = [ASSUMPTIONS] if contours else []
-    small_print.append(f"High confidence is good. For {NOTICE}.")
+    source = scale.source() if style == "contour" else "High confidence is good."
+    small_print.append(f"{source} For {NOTICE}.")
     strip = legend(width, entries, scale=scale, small_print=small_print)
     return np.concatenate([framed, strip])
 

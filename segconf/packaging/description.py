@@ -17,7 +17,7 @@ def packaged(model: TorchModel) -> Packaged:
         config=model.config,
         temperature=model.temperature,
         calibration=model.calibration,
-        confidence_threshold=model.scale.threshold,
+        confidence_threshold=model.scale.shaded,
         detector=None
         if detector is None
         else PackagedDetector(
@@ -25,6 +25,7 @@ def packaged(model: TorchModel) -> Packaged:
             false_alarm_rate=detector.false_alarm_rate,
             validation_images=detector.validation_images,
             grid=detector.grid,
+            band=detector.band,
         ),
         class_names=class_names(model),
         licence=licence(model),

@@ -6,6 +6,7 @@ temperature and resizing to the input's grid are nodes of the graph. Shrinking i
 """
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +20,7 @@ from torch import nn
 from segconf.images.types import Size
 from segconf.inference.torch_model import TorchModel
 from segconf.models.encoders import encoder_normalization
+from segconf.ood.energies import LEAST_ENERGY, Directions
 from segconf.packaging.deployed import DeployedEncoder, DeployedNetwork, networks_of
 
 OPSET = 18
@@ -95,7 +97,7 @@ def build_graph(model: TorchModel, *, resize: bool = True) -> onnx.ModelProto:
     graph = GraphBuilder()
     planes = graph.add("Transpose", ["image"], "planes", perm=[0, 3, 1, 2])
     module = DeployedNetwork(networks, temperature=model.temperature, features=model.shares_grid)
-    inputs = _normalized(graph, model, planes, "network", size if resize else None)
+    inputs = _normalized(graph, model, planes, "network", [size] if resize else [])
     exported = _export(module, size, channels)
     found = graph.include(exported, "network/", {exported.graph.input[0].name: inputs})
     graph.add("Identity", found[:1], "logits")
@@ -103,9 +105,9 @@ def build_graph(model: TorchModel, *, resize: bool = True) -> onnx.ModelProto:
     features = found[1] if model.shares_grid else None
     if resize and model.detector is not None and not model.shares_grid:
         encoder = DeployedEncoder(networks[0].get_submodule("encoder"))
-        grid = model.detector.grid
-        described = _export(encoder, grid, channels)
-        finer = _normalized(graph, model, planes, "detector", grid)
+        grids = dict.fromkeys((model.detector.band, model.detector.grid))
+        described = _export(encoder, model.detector.grid, channels)
+        finer = _normalized(graph, model, planes, "detector", list(grids))
         source = {described.graph.input[0].name: finer}
         features = graph.include(described, "detector/", source)[0]
     if features is not None:
@@ -122,17 +124,21 @@ def build_graph(model: TorchModel, *, resize: bool = True) -> onnx.ModelProto:
 
 
 def _normalized(
-    graph: GraphBuilder, model: TorchModel, planes: str, name: str, size: Size | None
+    graph: GraphBuilder, model: TorchModel, planes: str, name: str, sizes: Sequence[Size]
 ) -> str:
-    """Pixels on a grid as the encoder takes them, ``pixel / (255 std) - mean / std``."""
-    if size is not None:
-        sides = graph.constant(f"{name}_sides", np.array(size, np.int64))
-        kept = graph.add("Shape", [planes], f"{name}_batch", start=0, end=2)
-        shape = graph.add("Concat", [kept, sides], f"{name}_shape", axis=0)
+    """Pixels as the encoder takes them: ``pixel / (255 std) - mean / std``.
+
+    They are resized to some grids, one after the other.
+    """
+    for number, size in enumerate(sizes):
+        step = f"{name}_{number}"
+        sides = graph.constant(f"{step}_sides", np.array(size, np.int64))
+        kept = graph.add("Shape", [planes], f"{step}_batch", start=0, end=2)
+        shape = graph.add("Concat", [kept, sides], f"{step}_shape", axis=0)
         planes = graph.add(
             "Resize",
             [planes, "", "", shape],
-            f"{name}_pixels",
+            f"{step}_pixels",
             mode="linear",
             antialias=1,
             coordinate_transformation_mode="half_pixel",
@@ -177,21 +183,83 @@ def _maps(graph: GraphBuilder, *, resize: bool) -> list[onnx.ValueInfoProto]:
     ]
 
 
-def _ood_score(graph: GraphBuilder, model: TorchModel, features: str) -> onnx.ValueInfoProto:
-    """Mahalanobis distance ``|(f - mean) W|`` of the features (B, F), in double precision."""
+def _ood_score(graph: GraphBuilder, model: TorchModel, description: str) -> onnx.ValueInfoProto:
+    """Mahalanobis distance ``|(f - mean) W|`` of log energies f, in double precision.
+
+    The graph follows `ood.energies`, stage by stage of the description (B, F).
+    """
     detector = model.detector
     if detector is None:
         raise ValueError("there is no detector")
-    exact = graph.add("Cast", [features], "exact_features", to=TensorProto.DOUBLE)
-    mean = graph.constant("detector_mean", detector.mean)
-    whitening = graph.constant("detector_whitening", detector.whitening)
-    centred = graph.add("Sub", [exact, mean], "centred_features")
-    white = graph.add("MatMul", [centred, whitening], "white_features")
-    squares = graph.add("Mul", [white, white], "squared_features")
-    axis = graph.constant("feature_axis", np.array([1], np.int64))
-    total = graph.add("ReduceSum", [squares, axis], "squared_distance", keepdims=0)
+    exact = graph.add("Cast", [description], "description", to=TensorProto.DOUBLE)
+    parts, start = [], 0
+    for number, directions in enumerate(detector.directions):
+        stage = _Stage(graph, f"stage{number}", directions, exact, start)
+        parts += stage.energies()
+        start = stage.end
+    energies = graph.add("Concat", parts, "energies", axis=1)
+    tiny = graph.constant("tiny", np.array(LEAST_ENERGY))
+    logarithms = graph.add("Log", [graph.add("Add", [energies, tiny], "no_zero")], "log_energies")
+    mean = graph.constant("detector_mean", detector.mean.astype(np.float64))
+    whitening = graph.constant("detector_whitening", detector.whitening.astype(np.float64))
+    centred = graph.add("Sub", [logarithms, mean], "centred_energies")
+    white = graph.add("MatMul", [centred, whitening], "white_energies")
+    squares = graph.add("Mul", [white, white], "squared_energies")
+    total = graph.add("ReduceSum", [squares, _axis(graph)], "squared_distance", keepdims=0)
     graph.add("Sqrt", [total], "ood_score")
     return helper.make_tensor_value_info("ood_score", TensorProto.DOUBLE, ["batch"])
+
+
+def _axis(graph: GraphBuilder) -> str:
+    return graph.constant("feature_axis", np.array([1], np.int64))
+
+
+class _Stage:
+    """Nodes that turn the part of a description about a stage into its energies."""
+
+    def __init__(
+        self, graph: GraphBuilder, name: str, directions: Directions, description: str, start: int
+    ) -> None:
+        """The part begins at a place of the description."""
+        self._graph, self._name = graph, name
+        self._description, self.end = description, start
+        self._count = len(directions.mean)
+        self._mean = graph.constant(f"{name}_mean", directions.mean.astype(np.float64))
+        whitening = directions.whitening.astype(np.float64)
+        self._whitening = graph.constant(f"{name}_whitening", whitening)
+
+    def energies(self) -> list[str]:
+        """Energies (B, C) of the pixels, and of their differences."""
+        graph, name = self._graph, self._name
+        mean = self._next("means", [self._count])
+        centred = graph.add("Sub", [mean, self._mean], f"{name}_centred")
+        off = graph.add("MatMul", [centred, self._whitening], f"{name}_off")
+        squared = graph.add("Mul", [off, off], f"{name}_off_squared")
+        within = self._in_directions("covariance")
+        own = graph.add("Add", [within, squared], f"{name}_own")
+        return [own, self._in_directions("difference")]
+
+    def _next(self, kind: str, shape: list[int]) -> str:
+        """The next numbers of the description, (B, *shape)."""
+        graph, name = self._graph, f"{self._name}_{kind}"
+        start, self.end = self.end, self.end + int(np.prod(shape))
+        first, last = (
+            graph.constant(f"{name}_{side}", np.array([place], np.int64))
+            for side, place in (("start", start), ("end", self.end))
+        )
+        part = graph.add("Slice", [self._description, first, last, _axis(graph)], f"{name}_part")
+        sides = graph.constant(f"{name}_sides", np.array([-1, *shape], np.int64))
+        return graph.add("Reshape", [part, sides], name)
+
+    def _in_directions(self, kind: str) -> str:
+        """Values w' P w of the matrices P, for every column w; never negative."""
+        graph, name = self._graph, f"{self._name}_{kind}"
+        matrices = self._next(kind, [self._count, self._count])
+        left = graph.add("MatMul", [matrices, self._whitening], f"{name}_left")
+        both = graph.add("Mul", [left, self._whitening], f"{name}_both")
+        total = graph.add("ReduceSum", [both, _axis(graph)], f"{name}_total", keepdims=0)
+        zero = graph.constant("zero_energy", np.array(0.0))
+        return graph.add("Max", [total, zero], f"{name}_energy")
 
 
 def _output(

@@ -17,7 +17,7 @@ from segconf.images.image_format import MAP_SUFFIXES, MapFormat, image_suffix, m
 from segconf.images.io import read_confidence
 from segconf.images.masks import read_mask
 from segconf.overlays.contours import Regions, empty_regions, fill_regions, shown_contours
-from segconf.overlays.layers import Contour, Scale
+from segconf.overlays.layers import Contour, Scale, Step
 from segconf.results.rows import CaseRow, read_row
 
 _VOLUME = 3
@@ -37,15 +37,15 @@ class RunRecord:
 
     @property
     def scale(self) -> Scale:
-        """Levels of the overlays."""
-        stored = self.values["confidence"]
-        return Scale(
-            stored["threshold"],
-            stored["upper"],
-            stored["right_below"],
-            stored["classes"],
-            self.contours,
-        )
+        """Which pixels are shaded, and the lines that keep a promise."""
+        stored = self.values["confidence"].get("scale")
+        if stored is None:
+            raise DataError(
+                "run.json: written by an earlier version, which shaded pixels in another way. "
+                "Predict again into a new folder."
+            )
+        steps = tuple(Step(**step) for step in stored["steps"])
+        return Scale(**{**stored, "steps": steps, "contours": self.contours})
 
     @property
     def contours(self) -> tuple[Contour, ...]:

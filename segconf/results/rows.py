@@ -12,27 +12,16 @@ from segconf.errors import DataError
 from segconf.images.image_format import format_of
 
 EMPTY_MASK = "empty mask: nothing was found"
-
-
-LOW_BORDER = "review: low confidence along the border"
-
-
-LOW_AREA = "review: low confidence in a large part of the image"
-
-
-LOW_DICE = "review: the outline is probably off"
-
-
 OUT_OF_DISTRIBUTION = "out of distribution: unlike the training images"
 
 
 UNREADABLE = "not predicted: the file cannot be read"
 NOT_FINITE = "not predicted: the network's output is not finite"
-
-
+TOO_FEW_PIXELS = "too few pixels"
 NOTE = "note: "
 """Begins a flag that informs and calls for nothing."""
 SEPARATOR = "; "
+REFER = "refer"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +46,11 @@ class CaseRow:
         border_confidence: mean within 2% of the diagonal of the predicted border.
         patch_confidence: mean of the least sure of 8 x 8 patches.
         foreground_confidence: mean over the predicted foreground.
-        below_threshold_fraction: fraction of the pixels below the referral threshold.
+        shaded_fraction: fraction of the pixels that the overlay shades: wrong too often.
         expected_dice: 2 * sum(p * m) / (sum(p) + sum(m)) with the foreground probability p and the
             predicted foreground m; nan where both are empty.
         ood_score: distance from the training images, where the run has a detector.
-        flags: what to look at, in words.
+        flags: in words, the main reason to refer the case first; further ones begin with `note: `.
         error: why the image was not predicted.
         image_sha256: of the file.
         mask_sha256: of the predicted class indices, one byte each, slice by slice, row by row.
@@ -84,7 +73,7 @@ class CaseRow:
     border_confidence: float = math.nan
     patch_confidence: float = math.nan
     foreground_confidence: float = math.nan
-    below_threshold_fraction: float = math.nan
+    shaded_fraction: float = math.nan
     expected_dice: float = math.nan
     ood_score: float = math.nan
     flags: tuple[str, ...] = ()
@@ -98,19 +87,30 @@ class CaseRow:
         return format_of(self.file).has_slices
 
     @property
-    def needs_review(self) -> bool:
-        """Whether a flag calls for a look at the case; a note does not."""
-        return any(not flag.startswith(NOTE) for flag in self.flags)
+    def severity(self) -> str:
+        """`refer` where an expert should see the case, `note` where flags only inform, else empty.
+
+        A column of `cases.csv`.
+        """
+        if any(not flag.startswith(NOTE) for flag in self.flags):
+            return REFER
+        return "note" if self.flags else ""
+
+    @property
+    def is_referred(self) -> bool:
+        """Whether an expert should see the case."""
+        return self.severity == REFER
 
     def to_json(self) -> str:
         """As it is kept beside the maps; nan is null."""
         return json.dumps(self.plain(), ensure_ascii=False, indent=1) + "\n"
 
     def plain(self) -> dict[str, object]:
-        """Names and values that JSON knows."""
+        """Names and values that JSON knows, by column."""
+        values = {**asdict(self), "severity": self.severity}
         return {
             name: None if isinstance(value, float) and math.isnan(value) else value
-            for name, value in asdict(self).items()
+            for name, value in ((name, values[name]) for name in COLUMNS)
         }
 
 
@@ -118,7 +118,15 @@ NUMBERS = tuple(field.name for field in fields(CaseRow) if field.type is float)
 
 
 _FIRST = ("case", "group")
-COLUMNS = (*_FIRST, *(field.name for field in fields(CaseRow) if field.name not in _FIRST))
+COLUMNS = (
+    *_FIRST,
+    *(
+        name
+        for field in fields(CaseRow)
+        for name in (("severity", "flags") if field.name == "flags" else (field.name,))
+        if name not in _FIRST
+    ),
+)
 
 
 def read_row(path: Path) -> CaseRow:
@@ -128,6 +136,7 @@ def read_row(path: Path) -> CaseRow:
         # Rows of an earlier version have fewer columns.
         known = {name: values.get(name) for name in NUMBERS}
         numbers = {name: math.nan if value is None else value for name, value in known.items()}
+        values.pop("severity", None)  # follows from the flags
         return CaseRow(**{**values, **numbers, "flags": tuple(values["flags"])})
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise DataError(

@@ -1,4 +1,4 @@
-"""From the maps of an image to the numbers and flags of its row."""
+"""From the maps of an image to the numbers of its row."""
 
 import math
 from dataclasses import replace
@@ -11,25 +11,10 @@ from segconf.conventions import FULL_SCALE
 from segconf.images.types import ByteArray
 from segconf.metrics.overlap import expected_dice
 from segconf.results.maps import LevelArray, Maps
-from segconf.results.rows import (
-    EMPTY_MASK,
-    LOW_AREA,
-    LOW_BORDER,
-    LOW_DICE,
-    OUT_OF_DISTRIBUTION,
-    CaseRow,
-)
+from segconf.results.rows import CaseRow
 
 BORDER_FRACTION = 0.02
 """Half width of the band along the border, as a fraction of the diagonal."""
-
-
-LOW_AREA_FRACTION = 0.1
-"""Fraction of pixels below the threshold from which an image is flagged."""
-
-
-LOW_DICE_LIMIT = 0.8
-"""Expected Dice under which an image is flagged."""
 
 
 PATCHES = 8
@@ -46,50 +31,32 @@ _PERCENTILE = 0.05
 _HISTOGRAM_PIXELS = 1 << 23  # counts stay whole numbers in float32
 
 
-def summarize(
-    row: CaseRow, maps: Maps, *, threshold: float, notes: tuple[str, ...] = ()
-) -> CaseRow:
-    """Fill in the numbers and flags of a row.
+def summarize(row: CaseRow, maps: Maps, *, shaded: float, ood_score: float = math.nan) -> CaseRow:
+    """Fill in the numbers of a row.
 
     Args:
         row: name, file and size.
         maps: what was predicted.
-        threshold: the referral threshold.
-        notes: flags that came up when the file was read.
+        shaded: confidence below which pixels are shaded.
+        ood_score: distance from the training images, where the model has a detector.
     """
     counts = level_counts(maps.levels)
     pixels = maps.mask.size
     foreground = int(np.count_nonzero(maps.mask))
-    border = border_confidence(maps.mask, maps.levels)
-    under = float(counts[: math.ceil(threshold * FULL_SCALE)].sum() / pixels)
-    dice = expected_dice(maps.overlap, maps.foreground, foreground)
-    flags = (
-        *notes,
-        *([EMPTY_MASK] if foreground == 0 else []),
-        *([LOW_BORDER] if border < threshold else []),
-        *([LOW_AREA] if under > LOW_AREA_FRACTION else []),
-        *([LOW_DICE] if foreground and dice < LOW_DICE_LIMIT else []),
-    )
     return replace(
         row,
         slices=len(maps.mask),
-        slice=_slice_to_look_at(maps, threshold),
+        slice=_slice_to_look_at(maps, shaded),
         foreground_fraction=foreground / pixels,
         mean_confidence=float(counts @ np.arange(len(counts)) / (pixels * FULL_SCALE)),
         confidence_p05=percentile(counts, _PERCENTILE),
-        border_confidence=border,
+        border_confidence=border_confidence(maps.mask, maps.levels),
         patch_confidence=patch_confidence(maps.levels),
         foreground_confidence=foreground_confidence(maps.mask, maps.levels),
-        below_threshold_fraction=under,
-        expected_dice=dice,
-        flags=flags,
+        shaded_fraction=float(counts[: math.ceil(shaded * FULL_SCALE)].sum() / pixels),
+        expected_dice=expected_dice(maps.overlap, maps.foreground, foreground),
+        ood_score=ood_score,
     )
-
-
-def mark_out_of_distribution(row: CaseRow, score: float, *, threshold: float) -> CaseRow:
-    """Add the out-of-distribution score, and a flag before all others above the threshold."""
-    flags = (OUT_OF_DISTRIBUTION, *row.flags) if score > threshold else row.flags
-    return replace(row, ood_score=score, flags=flags)
 
 
 def patch_confidence(levels: LevelArray) -> float:
@@ -165,11 +132,11 @@ def _neighbourhood(plane: ByteArray, radius: int) -> tuple[slice, slice]:
     return found[0], found[1]
 
 
-def _slice_to_look_at(maps: Maps, threshold: float) -> int:
-    """The slice with most pixels under the threshold; among equals with most foreground."""
+def _slice_to_look_at(maps: Maps, shaded: float) -> int:
+    """The slice with most shaded pixels; among equals with most foreground."""
     if len(maps.mask) == 1:
         return 0
-    limit = math.ceil(threshold * FULL_SCALE)
+    limit = math.ceil(shaded * FULL_SCALE)
     counts = [
         (np.count_nonzero(levels < limit), np.count_nonzero(mask))
         for levels, mask in zip(maps.levels, maps.mask, strict=True)

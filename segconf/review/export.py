@@ -40,14 +40,14 @@ class ExportOptions:
     Attributes:
         style: of the overlays; that of the prediction when not given.
         format: png and jpg are one file per case, pdf one document with a page per case.
-        threshold: another lower level; the upper one follows half way to 1.
+        shade: pixels that are wrong more than 1 time in so many; as predicted when not given.
         max_side: longest side of the image.
         images: where the images are now, if not where they were predicted.
     """
 
     style: Style | None = None
     format: Format = "png"
-    threshold: float | None = None
+    shade: int | None = None
     max_side: int = MAX_SIDE
     images: Path | None = None
 
@@ -75,7 +75,7 @@ def export(
     rows = select_rows(folder, names)
     if not rows:
         raise DataError(f"{maps}: no case has been predicted here, so there is nothing to export.")
-    scale = _scale(record, options.threshold)
+    scale = _scale(record, options.shade)
     style: Style = options.style or record.values["options"]["style"]
     cases = (_read(folder, row, record, options.images) for row in rows)
     if out.resolve().is_relative_to(maps.resolve()):
@@ -137,11 +137,17 @@ def _read(folder: PredictionFolder, row: CaseRow, record: RunRecord, images: Pat
     return _Case(row, image.pixels, mask, levels, View.of(image))
 
 
-def _scale(record: RunRecord, threshold: float | None) -> Scale:
-    if threshold is None:
-        return record.scale
-    # What was measured belongs to the threshold it was measured at.
-    return replace(record.scale, threshold=threshold, upper=(1 + threshold) / 2, right_below=None)
+def _scale(record: RunRecord, times: int | None) -> Scale:
+    scale = record.scale
+    if times is None:
+        return scale
+    known = [step.times for step in scale.steps]
+    if times not in known:
+        raise DataError(
+            f"shade = {times}: expected one of {', '.join(map(str, known))}, the error "
+            "rates that this model knows."
+        )
+    return scale.shading(times)
 
 
 def _image(row: CaseRow, record: RunRecord, images: Path | None) -> Image:

@@ -63,8 +63,11 @@
     const facts = element("span", "facts", row.error ? "cannot be read" : `Dice ${row.expected_dice === null ? "\u2013" : row.expected_dice.toFixed(2)}`);
     if (!row.error) facts.append(element("span", "more", `, border ${percent(row.border_confidence)}`));
     words.append(facts);
-    const flags = row.flags.filter((flag) => !flag.startsWith("note"));
-    if (flags.length) words.append(element("span", "facts flagged", `\u2691 ${flags.length} ${flags.length > 1 ? "flags" : "flag"}`));
+    if (row.severity === "refer") {
+      const reason = element("span", "facts flagged", `\u2691 ${row.flags[0]}`);
+      reason.title = row.flags[0];
+      words.append(reason);
+    }
     button.append(words, element("span", "mark"));
     button.addEventListener("click", () => show(row.case));
     item.append(button);
@@ -82,13 +85,14 @@
     if (row.error) return -2;
     const value = row[column];
     if (value === null) return -1; // nothing was found: look whether that is right
-    return column === "below_threshold_fraction" ? -value : value;
+    return column === "shaded_fraction" ? -value : value;
   };
   const matches = (row) => {
     const wanted = find("filter").value, text = find("search").value.trim().toLowerCase();
     if (text && !row.case.toLowerCase().includes(text)) return false;
     const decision = decided(row.case).decision;
     if (wanted === "all") return true;
+    if (wanted === "refer") return row.severity === "refer";
     if (wanted === "undecided") return !decision;
     if (wanted.startsWith("is:")) return decision === wanted.slice(3);
     return row.flags.includes(wanted.slice(5));
@@ -112,7 +116,7 @@
     find("next").disabled = at === view.shown.length - 1;
   };
   const fillFilter = () => {
-    const known = [["all", "All"], ["undecided", "Undecided"], ["is:accept", "Accepted"], ["is:edit", "To edit"], ["is:reject", "Rejected"]];
+    const known = [["all", "All"], ["refer", "Referred"], ["undecided", "Undecided"], ["is:accept", "Accepted"], ["is:edit", "To edit"], ["is:reject", "Rejected"]];
     const flags = [...new Set(cases.flatMap((row) => row.flags))].sort();
     for (const [value, text] of [...known, ...flags.map((flag) => [`flag:${flag}`, flag])]) {
       const option = element("option", "", text);
@@ -152,23 +156,22 @@
 
   // Drawing.
   const lowest = 1 / run.classes;
-  // The slider has whole percents; where it stands at first, the exact threshold of the run counts.
-  const untouched = () => Math.round(100 * run.threshold) === Number(find("threshold").value);
-  const threshold = () => (untouched() ? run.threshold : Number(find("threshold").value) / 100);
-  const upper = () => (1 + threshold()) / 2;
-  // First of the 256 levels that is not below a confidence; 80% of 2 classes is 153, not 153.00000000000003.
-  const level = (confidence) => Math.ceil((255 * (confidence - lowest)) / (1 - lowest) - 1e-9);
+  // The slider has the error rates that the model knows. What is wrong more often than the step before is striped.
+  const shaded = () => run.steps[Number(find("threshold").value)];
+  const striped = () => run.steps[Math.max(0, Number(find("threshold").value) - 1)];
+  const rate = (step) => (run.measured ? `1 in ${step.times}` : percent(step.confidence));
+  const rateWords = (step) => (run.measured ? `wrong more than 1 time in ${step.times}` : `confidence below ${percent(step.confidence)}`);
   const colourTable = () => {
     // Colour of each of the 256 levels, without and within a stripe, as little-endian RGBA.
-    const plain = new Uint32Array(256), striped = new Uint32Array(256);
+    const plain = new Uint32Array(256), stripes = new Uint32Array(256);
     const pack = ([r, g, b], alpha) => ((alpha << 24) | (b << 16) | (g << 8) | r) >>> 0;
-    const low = level(threshold()), middle = level(upper());
+    const low = striped().level, middle = shaded().level;
     for (let i = 0; i < 256; i += 1) {
-      if (view.heat) plain[i] = striped[i] = pack(run.ramp[i], 255);
-      else if (i < low) { plain[i] = pack(LOW, 90); striped[i] = pack(LOW, 255); }
-      else if (i < middle) plain[i] = striped[i] = pack(MIDDLE, 110);
+      if (view.heat) plain[i] = stripes[i] = pack(run.ramp[i], 255);
+      else if (i < low) { plain[i] = pack(LOW, 90); stripes[i] = pack(LOW, 255); }
+      else if (i < middle) plain[i] = stripes[i] = pack(MIDDLE, 110);
     }
-    return { plain, striped, low };
+    return { plain, stripes, middle };
   };
   const draw = () => {
     const map = maps.get(view.current), canvas = find("heatmap");
@@ -179,17 +182,17 @@
     const context = canvas.getContext("2d");
     const picture = context.createImageData(width, height);
     const out = new Uint32Array(picture.data.buffer);
-    const { plain, striped, low } = colourTable();
+    const { plain, stripes, middle } = colourTable();
     let under = 0;
     for (let y = 0, i = 0; y < height; y += 1) {
       for (let x = 0; x < width; x += 1, i += 1) {
         const value = share[i];
-        out[i] = (x + y) % 8 < 3 ? striped[value] : plain[value];
-        if (value < low) under += 1;
+        out[i] = (x + y) % 8 < 3 ? stripes[value] : plain[value];
+        if (value < middle) under += 1;
       }
     }
     context.putImageData(picture, 0, 0);
-    find("share").textContent = `${percent(under / share.length)} of the image below ${percent(threshold())}`;
+    find("share").textContent = `${percent(under / share.length)} of the image is shaded`;
     if (!map.path) map.path = outline(map);
     const svg = find("outline");
     svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
@@ -232,12 +235,10 @@
     for (const band of document.querySelectorAll("#legend .band")) band.hidden = view.heat;
     document.querySelector("#legend .scale").hidden = !view.heat;
     find("opacity-value").textContent = `${find("opacity").value}%`;
-    find("threshold-value").textContent = percent(threshold());
-    const calibrated = run.right_below !== null && untouched();
-    find("low-words").textContent = calibrated
-      ? `pixels shown here were right ${percent(run.right_below)} of the time on validation images`
-      : `confidence below ${percent(threshold())}: please check`;
-    find("middle-words").textContent = `${percent(threshold())} to ${percent(upper())}`;
+    find("threshold-value").textContent = rate(shaded());
+    find("threshold").setAttribute("aria-valuetext", rateWords(shaded()));
+    find("low-words").textContent = rateWords(striped());
+    find("middle-words").textContent = rateWords(shaded());
     find("lowest-words").textContent = `confidence ${percent(lowest)}`;
   };
   const say = (text) => { find("message").textContent = text; find("message").hidden = !text; };
@@ -301,7 +302,7 @@
   };
 
   // The case.
-  const flagItem = (flag) => element("li", flag.startsWith("note") ? "aside" : "", flag.replace(/^(review|note): /, (word) => (word === "note: " ? "" : "Review: ")));
+  const flagItem = (flag) => (flag.startsWith("note: ") ? element("li", "aside", flag.slice(6)) : element("li", "", `Refer: ${flag}`));
   const show = (name) => {
     const row = byName.get(name);
     if (!row) return;
@@ -325,7 +326,7 @@
       ["Border confidence", percent(row.border_confidence)],
       ["Mean confidence", percent(row.mean_confidence)],
       ["Least sure 5% below", percent(row.confidence_p05)],
-      [`Area below ${percent(run.threshold)}`, percent(row.below_threshold_fraction)],
+      [`Area ${run.measured ? "wrong more than " : "below "}${rate(run.steps[run.shaded])}`, percent(row.shaded_fraction)],
       ["Foreground area", percent(row.foreground_fraction)],
     ];
     find("numbers").replaceChildren(...facts.flatMap(([term, value]) => [element("dt", "", term), element("dd", "", value)]));
@@ -389,7 +390,7 @@
     const columns = ["case", "file", "decision", "note", "decided_at", "expected_dice", "border_confidence", "flags"];
     return [columns, ...decidedRows().map((row) => columns.map((column) => row[column]))].map((line) => line.map(csvCell).join(",")).join("\r\n") + "\r\n";
   };
-  const json = () => JSON.stringify({ format: "segconf decisions 1", run: run.id, model: run.model, notice: run.notice, threshold: run.threshold, decisions: decidedRows() }, null, 1);
+  const json = () => JSON.stringify({ format: "segconf decisions 1", run: run.id, model: run.model, notice: run.notice, decisions: decidedRows() }, null, 1);
 
   const act = {
     ArrowRight: () => step(1), ArrowDown: () => step(1), ArrowLeft: () => step(-1), ArrowUp: () => step(-1),
@@ -420,10 +421,10 @@
   const start = () => {
     load();
     const slider = find("threshold");
-    slider.min = Math.ceil(100 * lowest);
-    slider.max = 100;
-    slider.value = Math.round(100 * run.threshold);
-    document.querySelector(".ramp").style.background = `linear-gradient(90deg, ${[0, 64, 128, 192, 255].map((i) => `rgb(${run.ramp[i]})`).join(",")})`;
+    slider.min = 0;
+    slider.max = run.steps.length - 1;
+    slider.value = run.shaded;
+    document.querySelector(".ramp").style.background = `linear-gradient(90deg, ${run.legend.map((colour) => `rgb(${colour})`).join(",")})`;
     find("notice").textContent = `For ${run.notice}. High confidence is good.${run.model_name ? ` Model: ${run.model_name}.` : ""}`;
     cases.forEach(makeItem);
     cases.forEach((row) => updateItem(row.case));

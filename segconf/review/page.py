@@ -11,12 +11,13 @@ from segconf.overlays.overlay import NOTICE
 from segconf.results.prediction_folder import PredictionFolder, RunRecord
 from segconf.results.rows import CaseRow, table
 from segconf.results.structures import merge_structures
-from segconf.review.pictures import script_safe
+from segconf.review.pictures import page_confidence, page_level, script_safe
 
 _DIGITS = 4
 
 
 _LEVELS = 256
+_LEGEND_COLOURS = 5
 
 
 def review_page(rows: Sequence[CaseRow], record: RunRecord, *, served: bool = False) -> str:
@@ -44,7 +45,11 @@ def _part(name: str) -> str:
 
 def _data(rows: Sequence[CaseRow], record: RunRecord) -> dict[str, Any]:
     scale = record.scale
-    ramp = np.linspace(scale.lowest, 1, _LEVELS, dtype=np.float32)[None]  # (1, 256)
+    every = page_confidence(np.arange(_LEVELS), scale.lowest)[None]  # (1, 256)
+    legend = np.linspace(scale.lowest, 1, _LEGEND_COLOURS, dtype=np.float32)[None]
+    steps = np.array([step.confidence for step in scale.steps])
+    # Pixels of a lower level than this are below the step.
+    levels = page_level(steps, scale.lowest).tolist()
     return {
         "run": {
             "id": record.id,
@@ -52,10 +57,15 @@ def _data(rows: Sequence[CaseRow], record: RunRecord) -> dict[str, Any]:
             "notice": NOTICE,
             "model_name": record.model_name,
             "order": record.order,
-            "threshold": scale.threshold,
-            "right_below": scale.right_below,
+            "measured": scale.measured,
             "classes": scale.classes,
-            "ramp": scale.colours(ramp)[0].tolist(),
+            "steps": [
+                {"times": step.times, "confidence": step.confidence, "level": level}
+                for step, level in zip(scale.steps, levels, strict=True)
+            ],
+            "shaded": [step.times for step in scale.steps].index(scale.shaded_times),
+            "ramp": scale.colours(every)[0].tolist(),
+            "legend": scale.colours(legend)[0].tolist(),
         },
         "cases": [
             {

@@ -35,6 +35,10 @@ MAP_SIDE = 420
 """Longest side of the confidence map in the review page."""
 
 
+PAGE_LOG_ODDS = 10.0
+"""Above those of a guess, from which on the page tells no confidences apart: 99.995%."""
+
+
 THUMBNAIL_SIDE = 168
 
 
@@ -82,16 +86,34 @@ def page_map(case: str, mask: Pixels, levels: Levels, scale: Scale) -> str:
     """A script that hands the page the confidence and the mask of a case.
 
     A page opened from a file may not read the pixels of pictures beside it, but it may run scripts
-    beside it: the map travels as a PNG inside of one. Red is confidence, 0 at 1/K and 255 at 1;
-    green is the class.
+    beside it: the map travels as a PNG inside of one. Red is the confidence as `page_level`; green
+    is the class.
     """
     size = _fit(mask.shape, MAP_SIDE)
-    fraction = (as_fraction(sampled(levels, size)) - scale.lowest) / (1 - scale.lowest)
     pixels = np.zeros((*size, 3), np.uint8)
-    pixels[..., 0] = np.rint(fraction.clip(0, 1) * 255)
+    pixels[..., 0] = page_level(as_fraction(sampled(levels, size)), scale.lowest)
     pixels[..., 1] = sampled(mask, size)
     png = base64.b64encode(png_bytes(pixels)).decode("ascii")
     return f"segconfMap({script_safe(case)}, {script_safe(png)});\n"
+
+
+def page_level(confidence: NDArray[np.floating], lowest: float) -> Pixels:
+    """The 256 levels of the page: log-odds of the confidence, 0 at 1/K and 255 at `PAGE_LOG_ODDS`.
+
+    Confidence itself would not do: pixels that are wrong 1 time in 1000 and 1 time in 10,000 would
+    share a level.
+    """
+    inside: NDArray[np.float64] = np.clip(confidence.astype(np.float64), lowest, 1 - 1e-9)
+    log_odds = np.log(inside / (1 - inside)) - np.log(lowest / (1 - lowest))
+    fraction = np.clip(log_odds / PAGE_LOG_ODDS, 0, 1)
+    # A confidence that was computed from a level is that level again, in spite of rounding.
+    return np.asarray(np.floor(fraction * 255 + 1e-3), np.uint8)
+
+
+def page_confidence(levels: NDArray[np.int64], lowest: float) -> NDArray[np.float32]:
+    """Lowest confidence of each of the levels of the page."""
+    log_odds = levels / 255 * PAGE_LOG_ODDS + np.log(lowest / (1 - lowest))
+    return np.asarray(1 / (1 + np.exp(-log_odds)), np.float32)
 
 
 def script_safe(value: object) -> str:

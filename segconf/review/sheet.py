@@ -69,7 +69,7 @@ def _facts(row: CaseRow, scale: Scale) -> list[tuple[str, str]]:
         ("Confidence along the border", _percent(row.border_confidence)),
         ("Mean confidence", _percent(row.mean_confidence)),
         ("5% of the pixels are below", _percent(row.confidence_p05)),
-        (f"Area below {_percent(scale.threshold)}", _percent(row.below_threshold_fraction)),
+        (f"Area wrong more than 1 in {scale.shaded_times}", _percent(row.shaded_fraction)),
         ("Foreground area", _percent(row.foreground_fraction)),
     ]
 

@@ -9,8 +9,14 @@ from segconf.checkpoints.weights import load_checkpoint, weights_hash
 from segconf.config.schema import ExperimentConfig
 from segconf.data.splits import Split
 from segconf.errors import CheckpointError, FileError, TrainingError
-from segconf.ood.detector import OODDetector, load_detector, save_detector
-from segconf.ood.features import FeatureExtractor, describe_cases, described_cases
+from segconf.ood.detector import Described, OODDetector, load_detector, save_detector
+from segconf.ood.features import (
+    FeatureExtractor,
+    band_of,
+    describe_cases,
+    described_cases,
+    feature_grid,
+)
 from segconf.processes import ProcessGroup
 from segconf.runs.run_folder import RunFolder
 from segconf.training.epoch import TrainingListener
@@ -57,17 +63,20 @@ def _fit_detector(
     """Describe training and validation images with the best weights, and keep the statistics."""
     device = torch.device("cpu") if group.world > 1 else None
     network = load_checkpoint(run.path, device=device).model
-    extractor = FeatureExtractor.of(network, config)
+    chosen = described_cases(split)
+    grid = feature_grid(config.data.size)
+    band = band_of(next(iter(chosen.values())), grid)
+    extractor = FeatureExtractor.of(network, config, grid, band)
     if extractor is None:
         return
     parts = [
         describe_cases(extractor, cases, group, partial(listener.on_prepare, label))
-        for label, cases in described_cases(split).items()
+        for label, cases in chosen.items()
     ]
     if not group.is_first or any(part is None for part in parts):
         return
     training, validation = (part for part in parts if part is not None)
-    detector = OODDetector.fit(training, validation, extractor.grid)
+    detector = OODDetector.fit(training, validation, Described(grid, band, extractor.channels()))
     try:
         save_detector(run.detector_file, detector, sha256)
     except FileError as error:

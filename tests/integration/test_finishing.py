@@ -6,7 +6,11 @@ import shutil
 
 import pytest
 
-from segconf.calibration.calibrate import DEFAULT_MAX_RISK, DEFAULT_TARGET_DICE
+from segconf.calibration.calibrate import (
+    DEFAULT_MAX_RISK,
+    DEFAULT_REFER_FRACTION,
+    DEFAULT_TARGET_DICE,
+)
 from segconf.checkpoints.weights import weights_hash
 from segconf.inference.model import load_model
 from segconf.ood.detector import load_detector
@@ -66,8 +70,8 @@ def test_train_then_predict_with_nothing_in_between(trained, predicted, tmp_path
     assert is_ordered(threshold["coverage_interval"])
     assert threshold["risk_interval"] is None or is_ordered(threshold["risk_interval"])
     assert referral["kept_dice_interval"] is None or is_ordered(referral["kept_dice_interval"])
-    targets = (threshold["max_risk"], referral["target_dice"])
-    assert targets == (DEFAULT_MAX_RISK, DEFAULT_TARGET_DICE)
+    targets = (threshold["max_risk"], referral["target_dice"], referral["refer_fraction"])
+    assert targets == (DEFAULT_MAX_RISK, DEFAULT_TARGET_DICE, DEFAULT_REFER_FRACTION)
 
     code, _, maps = predicted("maps")
     assert code == 0
@@ -90,7 +94,8 @@ def test_a_run_that_is_not_calibrated(trained, predicted, tmp_path):
     code, _, maps = predicted("maps")
     assert code == 0
     record = json.loads((maps / "run.json").read_text())["confidence"]
-    assert (record["temperature"], record["threshold"], record["max_risk"]) == (1.0, 0.7, None)
+    assert (record["temperature"], record["threshold"], record["max_risk"]) == (1.0, None, None)
+    assert not record["scale"]["measured"]
 
 
 @pytest.fixture

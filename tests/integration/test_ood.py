@@ -22,12 +22,13 @@ from segconf.config.loading import load_config
 from segconf.data.cases import Case
 from segconf.errors import CheckpointError
 from segconf.images.io import read_image
+from segconf.images.recompression import Recompression
 from segconf.inference.model import load_model
 from segconf.inference.predictors import WeightsPredictor
 from segconf.models.encoders import encoder_normalization
 from segconf.models.unet import build_unet
-from segconf.ood.detector import OODDetector, load_detector, save_detector
-from segconf.ood.features import FeatureExtractor, describe_cases
+from segconf.ood.detector import Described, OODDetector, load_detector, save_detector
+from segconf.ood.features import FeatureExtractor, describe_cases, pooled_features
 from segconf.processes import ProcessGroup
 from segconf.results.rows import OUT_OF_DISTRIBUTION
 from segconf_cli.main import app
@@ -67,17 +68,28 @@ def train_seeing(dataset, folder, **options):
     return train_tiny(dataset, folder, network=SeeingNetwork, **options)
 
 
-def encoded(network, paths, size):
+def encoded(network, pictures, size):
     """Features of pictures, resized to a height and width, one at a time."""
     rows = []
-    for path in paths:
-        picture = Image.open(path).resize(size[::-1], Image.Resampling.BILINEAR)
-        pixels = (np.array(picture) / 255 - MEAN) / STD
+    for picture in pictures:
+        shown = picture.resize(size[::-1], Image.Resampling.BILINEAR)
+        pixels = (np.array(shown) / 255 - MEAN) / STD
         with torch.no_grad():
             maps = network.encoder(torch.from_numpy(pixels.transpose(2, 0, 1)[None]).float())
-        stages = [maps[3], maps[4]] if len(maps) > 4 else [maps[-1]]
-        rows.append(torch.cat([stage[0].flatten(1).mean(dim=1) for stage in stages]))
+        rows.append(pooled_features(maps)[0])
     return torch.stack(rows)
+
+
+def described(network, paths, size):
+    """Features (N, 2, F): of the files, and of what another archive would have kept of them."""
+    pictures = [Image.open(path) for path in paths]
+    others = []
+    for row, picture in enumerate(pictures):
+        # Discs of 32 x 32 pixels: nothing coarser is to be expected.
+        draw = Recompression.draw((32, 32), (32, 32), np.random.default_rng((0, row)))
+        kept = draw.apply(np.array(picture).transpose(2, 0, 1))
+        others.append(Image.fromarray(kept.transpose(1, 2, 0)))
+    return torch.stack([encoded(network, part, size) for part in (pictures, others)], dim=1)
 
 
 def saved_network(run):
@@ -87,18 +99,19 @@ def saved_network(run):
     return model
 
 
-def assert_detector_of(run, dataset, size=(256, 320)):
+def assert_detector_of(run, dataset, size=(128, 160)):
     """The file beside the weights is what their features of all images give."""
     parts = [sorted((dataset / part).iterdir()) for part in ("images", "val/images")]
     network = saved_network(run)
-    training, validation = (encoded(network, part, size) for part in parts)
-    expected = OODDetector.fit(training, validation, size)
+    training, validation = (described(network, part, size) for part in parts)
+    expected = OODDetector.fit(training, validation, Described(size, (32, 32), (4, 5)))
     found = load_detector(run, weights_hash(run))
-    assert found.grid == size
+    assert (found.grid, found.band) == (size, (32, 32))
     assert found.validation_images == len(validation)
-    assert found.mean == pytest.approx(training.mean(dim=0).numpy(), rel=1e-4, abs=1e-5)
+    assert found.mean == pytest.approx(expected.mean, rel=1e-3, abs=1e-3)
     for part in (training, validation):
-        assert found.score(part) == pytest.approx(expected.score(part), rel=1e-3)
+        rows = part.flatten(0, 1)
+        assert found.score(rows) == pytest.approx(expected.score(rows), rel=1e-3)
     assert found.threshold == pytest.approx(expected.threshold, rel=1e-3)
 
 
@@ -180,10 +193,11 @@ def run(tmp_path):
     return folder.path
 
 
-def save_fitted(folder, network, root, size=(256, 320)):
-    """Leave the detector that the end of a training would."""
+def save_fitted(folder, network, root, size):
+    """Leave the detector that the end of a training would, on a grid."""
     parts = [sorted((root / part).iterdir()) for part in ("images", "val/images")]
-    detector = OODDetector.fit(*(encoded(network, part, size) for part in parts), size)
+    features = (described(network, part, size) for part in parts)
+    detector = OODDetector.fit(*features, Described(size, (32, 32), (64, 64, 64)))
     save_detector(folder.detector_file, detector, weights_hash(folder.path))
 
 
@@ -240,7 +254,7 @@ def test_predict_flags_a_planted_out_of_distribution_image_and_triage_refers_it(
 def test_scores_are_those_of_the_features_on_their_grid(tmp_path, own_grid):
     folder, network = untrained_run(tmp_path, training=12, validation=12, test=3)
     root = tmp_path / "discs"
-    size = folder.config().data.size if own_grid else (256, 320)
+    size = folder.config().data.size if own_grid else (128, 160)
     save_fitted(folder, network.eval(), root, size)
     model = load_model(folder.path, device="cpu", batch_size=2)
     paths = sorted((root / "test/images").iterdir())
@@ -250,7 +264,7 @@ def test_scores_are_those_of_the_features_on_their_grid(tmp_path, own_grid):
     assert all((one.feature_pixels is None) == own_grid for one in inputs)
     finer = None if own_grid else np.concatenate([one.feature_pixels for one in inputs])
     unlike = model.grid_output(pixels, finer).ood_scores
-    expected = model.detector.score(encoded(network, paths, size))
+    expected = model.detector.score(encoded(network, map(Image.open, paths), size))
     assert unlike == pytest.approx(expected, rel=1e-3)
     # As for snapshots, whose passes are made by a copy of the network.
     model.predictor = WeightsPredictor(model.checkpoint.model, [model.checkpoint.path])
@@ -269,17 +283,18 @@ def test_slices_of_a_volume_are_described_one_by_one(tmp_path):
     network = build_unet(config.model.model_copy(update={"encoder_weights": "none"}))
     cases = [Case(f"slice{index}", tmp_path / "volume.nii", None, index) for index in (2, 0)]
     seen = []
-    extractor = FeatureExtractor.of(network.eval(), config)
+    extractor = FeatureExtractor.of(network.eval(), config, (128, 160), (30, 20))
     found = describe_cases(extractor, cases, ProcessGroup(), lambda *done: seen.append(done))
     mean, std = encoder_normalization("resnet18", 1)
     for row, index in zip(found, (2, 0), strict=True):
         pixels = read_image(tmp_path / "volume.nii", channels=1, window=(0, 255)).pixels[0, index]
-        picture = Image.fromarray(pixels).resize((320, 256), Image.Resampling.BILINEAR)
+        reduced = Image.fromarray(pixels).resize((20, 30), Image.Resampling.BILINEAR)
+        picture = reduced.resize((160, 128), Image.Resampling.BILINEAR)
         inputs = (np.array(picture) / 255 - mean[0]) / std[0]
         with torch.no_grad():
             maps = network.eval().encoder(torch.from_numpy(inputs[None, None]).float())
-        expected = torch.cat([maps[stage][0].mean(dim=(1, 2)) for stage in (3, 4)])
-        torch.testing.assert_close(row, expected, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(row[0], pooled_features(maps)[0], rtol=1e-4, atol=1e-5)
+        assert not torch.equal(row[0], row[1])  # the second view is recompressed
     assert seen == [(2, 2)]
 
 
@@ -305,7 +320,7 @@ def test_own_images_and_others_are_read_alike(tmp_path):
     # them on the way renders otherwise.
     folder, network = untrained_run(tmp_path, training=12, validation=12, test=6)
     root = tmp_path / "discs"
-    save_fitted(folder, network.eval(), root)
+    save_fitted(folder, network.eval(), root, (128, 160))
     generator = np.random.default_rng(0)
     copies = tmp_path / "copies"
     copies.mkdir()

@@ -95,7 +95,8 @@ def test_outputs_have_the_names_and_sizes_of_the_inputs(images, maps):
     record = json.loads((maps / "run.json").read_text())
     assert record["notice"] == "research use, not a medical device"
     assert record["confidence"]["temperature"] == 1.0
-    assert record["confidence"]["threshold"] == 0.7
+    assert record["confidence"]["threshold"] is None
+    assert not record["confidence"]["scale"]["measured"]
     assert len(record["model"]["sha256"]) == 64
     assert not list(maps.rglob("*.part"))
 
@@ -256,10 +257,12 @@ def test_export_renders_the_same_overlays_and_others(tmp_path, maps):
     assert [path.name for path in (tmp_path / "one").iterdir()] == ["0.png"]
     assert digests(tmp_path / "one")["0.png"] != digests(maps / "overlays")["0.png"]
 
-    options = ("--format", "jpg", "--max-side", 64, "--threshold", 0.95, "--case", "sub/1")
+    options = ("--format", "jpg", "--max-side", 64, "--shade", 20, "--case", "sub/1")
     run("export", maps, "--out", tmp_path / "jpg", *options)
     with PIL.Image.open(tmp_path / "jpg" / "sub" / "1.jpg") as picture:
         assert picture.format == "JPEG"
+    with pytest.raises(DataError, match="shade = 3: expected one of 2, 4, 10, 20"):
+        run("export", maps, "--out", tmp_path / "x", "--shade", 3)
 
     run("export", maps, "--out", tmp_path / "pdf", "--format", "pdf", "--case", "0", "--case", "2")
     document = (tmp_path / "pdf" / "cases.pdf").read_bytes()

@@ -3,6 +3,7 @@
 import csv
 import json
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ import torch
 from PIL import Image
 from typer.testing import CliRunner
 
-from segconf.calibration.calibrate import calibrate, check_targets
+from segconf.calibration.calibrate import calibrate
 from segconf.calibration.referral import SCORES, fit_referral
 from segconf.calibration.stored import Calibration, StoredReferral, write_calibration
 from segconf.calibration.triage import refer, triage
@@ -36,8 +37,9 @@ def run(tmp_path):
 
 
 def fit_rule(run, target_dice):
-    """The network's own confidence, and a referral for this target."""
-    return calibrate(run, scaling="none", target_dice=target_dice, device="cpu").calibration
+    """The network's own confidence, and a referral of a third of the cases."""
+    options = {"scaling": "none", "target_dice": target_dice, "refer_fraction": 0.35}
+    return calibrate(run, **options, device="cpu").calibration
 
 
 def probabilities_and_mask(run, name):
@@ -90,7 +92,10 @@ def test_the_rule_is_chosen_on_validation_and_orders_the_review_page(run, tmp_pa
     assert on_test.rule == on_validation.rule == rule == load_model(run).calibration.referral
     best = min(SCORES, key=lambda name: on_validation.scores[name].aurc)
     assert on_test.rule.score == best
-    assert on_test.rule.fraction == on_validation.scores[best].referral.fraction
+    # The budget of 0.35 keeps 0.05 for out-of-distribution images: 2 of 9 cases are referred.
+    assert on_test.rule.fraction == on_validation.referred == pytest.approx(2 / 9)
+    assert on_test.rule.kept_dice == pytest.approx(on_validation.kept_dice)
+    assert on_test.rule.target_fraction == on_validation.scores[best].referral.fraction
     assert not (run / "triage.json").exists()
     stored = json.loads((run / "calibration.json").read_text())
     stored["referral"]["score"] = "patch_confidence"
@@ -118,15 +123,27 @@ def test_rule_worked_by_hand():
         foreground_confidence=flat,
     )
     # By border: 0.9, 0.8, 0.2, 0. All 0.475, without the last 0.633, without two 0.85.
-    found = fit_referral(rows, dice, 0.85, groups="abcd")
+    found = fit_referral(rows, dice, 0.85, budget=0.5, groups="abcd")
     assert (found.score, found.threshold, found.fraction) == ("border_confidence", 0.8, 0.5)
     assert found.kept_dice == pytest.approx(0.85)
     assert found.interval == pytest.approx((0.8, 0.9))
-    every = fit_referral(rows, dice, 0.95, groups="abcd")
-    assert (every.score, every.threshold, every.fraction) == ("border_confidence", math.inf, 1.0)
-    assert math.isnan(every.kept_dice)
-    with pytest.raises(ConfigError, match=r"target_dice = 1\.2: expected a number between 0 and 1"):
-        check_targets(max_risk=0.02, target_dice=1.2)
+    fewer = fit_referral(rows, dice, 0.85, budget=0.25, groups="abcd")
+    assert (fewer.threshold, fewer.fraction, fewer.target_fraction) == (0.3, 0.25, 0.5)
+    assert fewer.kept_dice == pytest.approx(1.9 / 3)
+
+
+@pytest.mark.parametrize(
+    ("targets", "message"),
+    [
+        ({"target_dice": 1.2}, r"target_dice = 1\.2: expected a number between 0 and 1"),
+        ({"max_risk": 0.0}, r"max_risk = 0\.0: expected a number between 0 and 1"),
+        ({"refer_fraction": 1.0}, r"refer_fraction = 1\.0: expected a number between 0 and 1"),
+        ({"refer_fraction": 0.04}, r"refer_fraction = 0\.04: .*out of distribution"),
+    ],
+)
+def test_targets_that_cannot_be_are_refused(run, targets, message):
+    with pytest.raises(ConfigError, match=message):
+        calibrate(run, **targets)
 
 
 def test_patches_and_foreground_worked_by_hand():
@@ -146,7 +163,10 @@ def write_rule(run, model, score, threshold):
     rule = StoredReferral(
         score=score,
         threshold=threshold,
+        refer_fraction=0.35,
+        reserved=0.05,
         target_dice=0.8,
+        target_fraction=0.3,
         fraction=0.3,
         kept_dice=0.8,
         kept_dice_interval=(0.7, 0.9),
@@ -162,7 +182,7 @@ def test_referrals_of_a_prediction_folder(run, tmp_path):
     predict(model, find_images([images]), maps)
     other = maps / "review/rows/case_203.json"
     row = json.loads(other.read_text())
-    other.write_text(json.dumps(row | {"flags": [OUT_OF_DISTRIBUTION]}))
+    other.write_text(json.dumps(row | {"ood_score": 9.0}))
     with (maps / "cases.csv").open(encoding="utf-8", newline="") as file:
         means = {row["case"]: row["mean_confidence"] for row in csv.DictReader(file)}
     others = sorted((float(means[c]), c) for c in means if c not in {"broken", "case_203"})
@@ -170,9 +190,12 @@ def test_referrals_of_a_prediction_folder(run, tmp_path):
         refer(maps, model)
     write_rule(run, model, "mean_confidence", (others[1][0] + others[2][0]) / 2)
     model = load_model(run, device="cpu")
+    model.detector = SimpleNamespace(threshold=8.0)
     found = refer(maps, model)
     assert [case.case for case in found] == ["broken", "case_203", *(name for _, name in others)]
-    assert [bool(case.reason) for case in found] == [True] * 4 + [False] * 4
+    low = "low confidence over the whole image"
+    reasons = ["not predicted: the file cannot be read", OUT_OF_DISTRIBUTION, low, low, *[""] * 4]
+    assert [case.reason for case in found] == reasons
     with (maps / "referrals.csv").open(encoding="utf-8", newline="") as file:
         lines = list(csv.DictReader(file))
     assert [line["case"] for line in lines if line["refer"] == "yes"] == [
@@ -190,11 +213,14 @@ def test_command_prints_the_table(run):
     assert isinstance(missing.exception, CheckpointError)
     assert f"segconf calibrate {run}" in str(missing.exception)
     fitted = CliRunner().invoke(app, ["calibrate", str(run), "--target-dice", "0.99"])
-    assert "no validation image reaches the target" in fitted.stdout
+    said = " ".join(fitted.output.split())
+    assert "11.1% of the validation images; the others have a mean Dice" in said  # one of nine
+    assert "below the target of 0.99. No budget reaches it." in said
     result = CliRunner().invoke(app, ["triage", str(run)])
     assert result.exit_code == 0, result.output
-    assert "7 test images" in result.stdout
-    assert "no validation image reaches the target" in result.stdout
+    said = " ".join(result.stdout.split())
+    assert "7 test images" in said
+    assert "a case is referred: 11.1% of the validation images, " in said
     bad = CliRunner().invoke(app, ["triage", str(run), "--split", "train"])
     assert bad.exit_code == 2
     said = " ".join(bad.stderr.replace("│", " ").split())

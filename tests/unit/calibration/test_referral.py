@@ -9,9 +9,11 @@ from segconf.calibration.referral import (
     SCORES,
     aurc_interval,
     cases_to_refer,
+    fit_notes,
     fit_referral,
     image_aurc,
     image_risk_curve,
+    limit_within,
 )
 from segconf.ood.evaluation import detection_metrics
 from segconf.results.rows import CaseRow
@@ -21,6 +23,11 @@ from tests.references import triage as reference
 def random_cases(seed, count=23, levels=9):
     generator = np.random.default_rng(seed)
     return generator.integers(levels, size=count) / 8, generator.random(count)
+
+
+def alone(values):
+    """Every image as a group of its own."""
+    return [str(number) for number in range(len(values))]
 
 
 def test_curve_of_four_images_worked_by_hand():
@@ -36,11 +43,6 @@ def test_curve_and_area_agree_with_the_slow_reference(seed):
     expected = reference.risk_curve(score.tolist(), risk.tolist())
     assert image_risk_curve(score, risk) == pytest.approx(expected)
     assert image_aurc(score, risk) == pytest.approx(np.mean(expected))
-
-
-def alone(values):
-    """Every image as a group of its own."""
-    return [str(number) for number in range(len(values))]
 
 
 def test_resampled_areas_are_those_of_the_repeated_images():
@@ -143,16 +145,53 @@ def test_the_score_with_the_smallest_area_becomes_the_rule():
         mean_confidence=[0.6, 0.7, 0.8, 0.9],
         foreground_confidence=[0.9, np.nan, 0.8, 0.7],  # undefined: referred first
     )
-    found = fit_referral(rows, dice, 0.8, groups=alone(dice))
-    # Without the worst case the mean is 2.4 / 3 = 0.8.
+    found = fit_referral(rows, dice, 0.8, budget=0.3, groups=alone(dice))
+    # 0.3 of four cases is one. Without the worst the mean is 2.4 / 3 = 0.8.
     assert (found.score, found.threshold, found.fraction) == ("border_confidence", 0.6, 0.25)
     assert found.kept_dice == pytest.approx(0.8)
+    assert found.target_fraction == 0.25
+
+
+def test_the_budget_decides_and_the_target_only_says_whether_it_is_enough():
+    dice = np.linspace(0.05, 1, 20)
+    rows = rows_with(expected_dice=dice)
+    for budget, referred in ((0.0, 0), (0.15, 3), (0.149, 2), (0.5, 10), (0.999, 19)):
+        found = fit_referral(rows, dice, 0.6, budget=budget, groups=alone(dice))
+        assert found.fraction == pytest.approx(referred / 20)
+        assert found.kept_dice == pytest.approx(dice[referred:].mean())
+        # The mean of 0.2 .. 1 is 0.6: three cases have to go.
+        assert found.target_fraction == pytest.approx(3 / 20)
+    assert fit_referral(
+        rows, dice, 0.999, budget=0.2, groups=alone(dice)
+    ).target_fraction == pytest.approx(0.95)
+
+
+def test_equal_scores_are_never_referred_beyond_the_budget():
+    score = np.array([0.2, 0.2, 0.2, 0.7, 0.9])
+    assert limit_within(score, 0.2) == 0.2  # one of five may be: three have the same score
+    assert limit_within(score, 0.6) == 0.7
+    empty = rows_with(expected_dice=[0.9, 0.8, 0.7], foreground_fraction=[0.0, 0.3, 0.3])
+    for budget, threshold in ((0.4, 0.7), (0.1, -1)):  # nothing found comes first
+        dice = np.array([0.0, 0.9, 0.8])
+        found = fit_referral(empty, dice, 0.5, budget=budget, groups="abc")
+        assert found.threshold == threshold
+
+
+def test_notes_begin_where_one_in_twenty_validation_cases_was():
+    values = np.arange(40) / 100
+    rows = rows_with(border_confidence=values, shaded_fraction=values, expected_dice=[0.5] * 40)
+    found = {note.column: note for note in fit_notes(rows)}
+    # Two of forty: 0 and 0.01 are low, 0.38 and 0.39 are high; equal values are never noted.
+    assert (found["border_confidence"].limit, found["border_confidence"].high) == (0.02, False)
+    assert (found["shaded_fraction"].limit, found["shaded_fraction"].high) == (0.37, True)
+    assert found["expected_dice"].fraction == 0
+    assert {found[name].fraction for name in ("border_confidence", "shaded_fraction")} == {0.05}
 
 
 def test_interval_of_two_kept_cases_is_that_of_either_alone():
     dice = np.array([0.9, 0.8, 0.1])
     rows = rows_with(patch_confidence=[0.9, 0.8, 0.2])
-    found = fit_referral(rows, dice, 0.85, groups=alone(dice))
+    found = fit_referral(rows, dice, 0.85, budget=0.4, groups=alone(dice))
     assert (found.score, found.threshold) == ("patch_confidence", 0.8)
     assert found.kept_dice == pytest.approx(0.85)
     # Three draws hold one of the two and not the other in 7 of 27 cases each: far more than 2.5%.
@@ -162,7 +201,7 @@ def test_interval_of_two_kept_cases_is_that_of_either_alone():
 def test_cases_of_a_group_are_kept_or_drawn_together():
     dice = np.array([0.9, 0.9, 0.8, 0.8, 0.1])
     rows = rows_with(patch_confidence=[0.9, 0.9, 0.8, 0.8, 0.2])
-    found = fit_referral(rows, dice, 0.85, groups=["a", "a", "b", "b", "c"])
+    found = fit_referral(rows, dice, 0.85, budget=0.2, groups=["a", "a", "b", "b", "c"])
     # Three draws of groups hold one of the two kept ones and not the other in 7 of 27 cases each.
     assert found.interval == pytest.approx((0.8, 0.9))
     copies = [np.tile(values, 8) for values in (dice, [0.9, 0.8, 0.7, 0.6, 0.2])]
@@ -178,7 +217,7 @@ def test_interval_of_the_kept_cases_is_that_of_a_slow_bootstrap():
     dice = generator.uniform(0.3, 1, 60)
     score = dice + generator.normal(0, 0.1, 60)
     rows = rows_with(expected_dice=score)
-    found = fit_referral(rows, dice, 0.75, groups=alone(dice))
+    found = fit_referral(rows, dice, 0.75, budget=0.3, groups=alone(dice))
     assert found.score == "expected_dice"
     kept = [(s >= found.threshold, d) for s, d in zip(score, dice, strict=True)]
     assert found.kept_dice == pytest.approx(np.mean([d for keep, d in kept if keep]))
@@ -191,8 +230,8 @@ def test_interval_of_the_kept_cases_is_that_of_a_slow_bootstrap():
     assert high - low > 0.05
 
 
-def test_target_that_no_order_reaches_refers_every_case():
+def test_target_that_no_order_reaches_does_not_refer_every_case():
     rows = rows_with(expected_dice=[0.5, 0.6])
-    found = fit_referral(rows, np.array([0.4, 0.5]), 0.9, groups="ab")
-    assert (found.threshold, found.fraction) == (np.inf, 1.0)
-    assert np.isnan([found.kept_dice, *found.interval]).all()
+    found = fit_referral(rows, np.array([0.4, 0.5]), 0.9, budget=0.5, groups="ab")
+    assert (found.threshold, found.fraction, found.target_fraction) == (0.6, 0.5, 1.0)
+    assert found.kept_dice == 0.5

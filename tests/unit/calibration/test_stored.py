@@ -8,6 +8,8 @@ from segconf.calibration.stored import (
     Calibration,
     StoredContour,
     StoredContourCurve,
+    StoredErrorRates,
+    StoredNote,
     StoredReferral,
     StoredTemperature,
     StoredThreshold,
@@ -29,16 +31,21 @@ FULL = Calibration(
         risk_interval=(0.01, 0.03),
         coverage=0.8,
         coverage_interval=(0.7, 0.9),
-        right_below=0.71,
         images=20,
+    ),
+    error_rates=StoredErrorRates(
+        confidence=(0.5, 0.8, 0.99), pixels=(10, 40, 950), wrong=(4, 6, 5), images=20
     ),
     referral=StoredReferral(
         score="border_confidence",
         threshold=0.6,
-        target_dice=0.85,
-        fraction=0.25,
+        refer_fraction=0.2,
+        reserved=0.05,
+        fraction=0.15,
         kept_dice=0.88,
         kept_dice_interval=(0.8, 0.93),
+        target_dice=0.85,
+        target_fraction=0.1,
         images=20,
     ),
     contours=(
@@ -49,21 +56,27 @@ FULL = Calibration(
     contour_curves=(
         StoredContourCurve(kind="outer", class_index=1, points=((0.1, 0.2), (0.2, 0.3))),
     ),
+    notes=(
+        StoredNote(column="border_confidence", limit=0.7, high=False, fraction=0.05, images=20),
+        StoredNote(column="shaded_fraction", limit=0.3, high=True, fraction=0.05, images=20),
+    ),
 )
 
 
 def test_calibration_of_a_run_and_its_default(tmp_path):
     default = read_calibration(tmp_path, HASH)
     assert default == Calibration(weights_sha256=HASH)
-    assert (default.lower_level, default.temperature, default.threshold) == (0.7, None, None)
-    assert default.upper_level == pytest.approx(0.85)
+    assert (default.temperature, default.threshold, default.error_rates) == (None, None, None)
+    # Not measured: a confidence of 75% is taken to be wrong 1 time in 4.
+    scale = default.scale(2)
+    assert (scale.measured, scale.striped, scale.shaded) == (False, 0.75, 0.9)
     assert default.order == "expected_dice"
     write_calibration(tmp_path, FULL)
     found = read_calibration(tmp_path / "best.safetensors", HASH)
     assert found == FULL
-    assert (found.lower_level, found.threshold.max_risk) == (0.9, 0.02)
-    assert found.threshold.right_below == 0.71
-    assert found.upper_level == pytest.approx(0.95)
+    # Wrong 4 of 10, 6 of 40 and 5 of 950 times.
+    scale = found.scale(2)
+    assert (scale.measured, scale.striped, scale.shaded) == (True, 0.8, 0.99)
     assert found.order == "border_confidence"
 
 
@@ -100,6 +113,8 @@ def test_calibration_of_other_weights_is_refused_with_the_command(tmp_path):
         ("threshold.coverage_interval", None),
         ("referral.threshold", float("nan")),
         ("referral.score", 3),
+        ("error_rates.wrong", [1, -1, 0]),
+        ("error_rates.pixels", [0, 1, 2]),
         ("format", "segconf calibration 1"),
         ("temperature.unknown", 1.0),
         ("unknown", 1.0),
@@ -119,12 +134,16 @@ def test_a_number_that_cannot_be_is_refused_with_its_place(tmp_path, place, valu
     assert place in message or "Invalid JSON" in message
 
 
-def test_where_no_case_is_kept_all_are_referred(tmp_path):
-    nothing = FULL.referral.model_copy(
-        update={"threshold": None, "kept_dice": None, "kept_dice_interval": None, "fraction": 1.0}
-    )
-    write_calibration(tmp_path, FULL.model_copy(update={"referral": nothing}))
-    found = read_calibration(tmp_path, HASH).referral
-    assert found == nothing
-    assert found.limit == float("inf")
-    assert FULL.referral.limit == 0.6
+def test_empty_masks_are_referred_unless_many_validation_cases_had_them():
+    rule = FULL.referral
+    assert rule.refers_empty
+    # The threshold is the score of an empty mask where more than the budget had one.
+    assert not rule.model_copy(update={"threshold": -1.0}).refers_empty
+    assert rule.reaches_target
+    assert not rule.model_copy(update={"kept_dice": 0.84}).reaches_target
+
+
+def test_notes_are_on_the_far_side_of_their_limit():
+    low, high = FULL.notes
+    assert [low.is_beyond(value) for value in (0.69, 0.7, float("nan"))] == [True, False, False]
+    assert [high.is_beyond(value) for value in (0.3, 0.31, float("nan"))] == [False, True, False]

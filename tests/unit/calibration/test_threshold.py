@@ -31,7 +31,6 @@ def test_threshold_by_hand():
     assert found.threshold == pytest.approx(0.85, abs=1e-6)
     assert found.coverage == pytest.approx(15 / 20)
     assert found.risk == pytest.approx(1 / 15)
-    assert found.right_below == pytest.approx(3 / 5)
     assert found.coverage_interval == pytest.approx((0.75, 0.75))  # one image: nothing to vary
     assert found.risk_interval == pytest.approx((1 / 15, 1 / 15))
     assert found.max_risk == 0.1
@@ -40,7 +39,6 @@ def test_threshold_by_hand():
 def test_threshold_that_nothing_reaches():
     found = fitted([(np.full((2, 2), 0.9), np.zeros((2, 2)))], 0.1)
     assert (found.threshold, found.coverage) == (1.0, 0.0)
-    assert found.right_below == 0.0
     assert np.isnan(found.risk)
     assert np.isnan(found.risk_interval).all()
     assert found.coverage_interval == (0.0, 0.0)

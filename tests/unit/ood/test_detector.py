@@ -1,56 +1,54 @@
 """The out-of-distribution detector: features, shrinkage and distance, each computed another way."""
 
 import numpy as np
+import PIL.Image
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from sklearn.covariance import ledoit_wolf
 
-from segconf.config.schema import ModelConfig
+from segconf.data.cases import Case
 from segconf.errors import CheckpointError
-from segconf.models.unet import build_unet
 from segconf.ood.detector import (
     FILE_NAME,
     FORMAT,
+    Described,
     OODDetector,
     load_detector,
     save_detector,
     shrunk_covariance,
 )
-from segconf.ood.features import STAGES, feature_grid, pooled_features, spread
+from segconf.ood.features import band_of, feature_grid, pooled_features, spread
 
-GRID = (192, 256)
+GRID = BAND = (128, 160)
 HASH = "ab" * 32
-
-
-def test_features_are_the_means_of_two_stages_or_of_the_deepest():
-    maps = [torch.full((1, 2, 1, 1), float(number)) for number in range(6)]
-    maps[3] = torch.tensor([[[[1.0, 3.0]], [[0.0, 8.0]]]])
-    assert pooled_features(maps).tolist() == [[2.0, 4.0, 4.0, 4.0]]
-    assert pooled_features(maps[:4]).tolist() == [[2.0, 4.0]]
-    assert pooled_features(maps[:3]).tolist() == [[2.0, 2.0]]
-    assert pooled_features(maps[3]).tolist() == [[2.0, 4.0]]
-
-
-def test_features_of_a_unet_encoder_are_those_at_an_eighth_and_a_sixteenth_of_the_grid():
-    network = build_unet(ModelConfig(encoder="resnet18", encoder_weights="none"))
-    with torch.no_grad():
-        maps = network.eval().encoder(torch.zeros(1, 3, 64, 96))
-    assert [tuple(maps[stage].shape[2:]) for stage in STAGES] == [(8, 12), (4, 6)]
 
 
 @pytest.mark.parametrize(
     ("size", "expected"),
     [
-        ((64, 96), (256, 320)),
-        ((192, 255), (256, 320)),
+        ((64, 96), (128, 160)),
+        ((96, 127), (128, 160)),
+        ((96, 128), (96, 128)),
         ((192, 256), (192, 256)),
         ((256, 192), (256, 192)),
-        ((512, 640), (512, 640)),
+        ((193, 256), (128, 160)),
     ],
 )
-def test_images_are_not_described_on_a_coarse_grid(size, expected):
+def test_images_are_described_on_a_grid_of_moderate_size(size, expected):
     assert feature_grid(size) == expected
+
+
+def test_the_band_is_no_finer_than_the_coarsest_images(tmp_path):
+    cases = []
+    for number, size in enumerate([(300, 90), *[(200, 100)] * 38, (20, 20)]):
+        path = tmp_path / f"{number:02d}.png"
+        PIL.Image.new("L", size[::-1]).save(path)
+        cases.append(Case(path.stem, path, None))
+    # Of 40 images the 5% quantile, rounded up, is the third: neither the thumbnail nor the 90.
+    assert band_of(cases, (128, 160)) == (128, 100)
+    assert band_of(cases[:1], (128, 160)) == (128, 90)
+    assert band_of([], (128, 160)) == (128, 160)
 
 
 def test_images_are_spread_evenly():
@@ -59,20 +57,70 @@ def test_images_are_spread_evenly():
     assert list(spread([], 4)) == []
 
 
-def test_image_between_the_training_images_is_far():
-    # Both features of the image are usual; together they are not: it lies across the line that
-    # the training images follow, and nearer to their mean than most of them.
-    generator = np.random.default_rng(4)
-    along = generator.normal(size=(2, 100, 1))
-    images = torch.from_numpy(along + 0.05 * generator.normal(size=(2, 100, 2)))
-    detector = OODDetector.fit(images[0], images[1], GRID)
-    across, usual = detector.score(torch.tensor([[0.4, -0.4], [1.5, 1.5]]))
-    assert across > detector.threshold > usual
+def images(count, seed, *, mixing=None, contrast=1.0):
+    """Feature maps (N, 3, 6, 8) of random images, channels mixed by a matrix."""
+    generator = np.random.default_rng(seed)
+    maps = (
+        contrast
+        * generator.normal(size=(count, 3, 6, 8))
+        * generator.uniform(0.5, 1.5, (count, 1, 1, 1))
+    )
+    mixed = maps if mixing is None else np.einsum("dc,nchw->ndhw", mixing, maps)
+    return torch.from_numpy(mixed).float()
+
+
+def fitted(training, validation):
+    """Detector of feature maps (N, C, h, w) of one stage, each image seen once."""
+    parts = (pooled_features(part)[:, None] for part in (training, validation))
+    return OODDetector.fit(*parts, Described(GRID, BAND, (training.shape[1],)))
+
+
+MIXING = np.array([[1.0, 0.9, 0.0], [0.9, 1.0, 0.0], [0.5, 0.0, 0.2]])
+
+
+def test_a_usual_contrast_in_an_unusual_direction_is_far():
+    # Every channel of the image has a usual variance, but they are not mixed as they should be.
+    training, validation = images(200, 0, mixing=MIXING), images(100, 1, mixing=MIXING)
+    detector = fitted(training, validation)
+    scale = training.std(dim=(0, 2, 3)).numpy()
+    other = detector.score(pooled_features(images(10, 2, mixing=np.diag(scale))))
+    usual = detector.score(pooled_features(images(50, 3, mixing=MIXING)))
+    assert other.min() > detector.threshold
+    assert np.mean(usual > detector.threshold) < 0.2
+
+
+def test_distance_agrees_with_energies_of_whitened_pixels():
+    training, others = images(40, 0, mixing=MIXING), images(5, 1, mixing=2 * MIXING)
+    detector = fitted(training, training)
+
+    # All pixels of the training images, whitened by their covariance and a ridge.
+    pixels = training.double().numpy().transpose(0, 2, 3, 1).reshape(-1, 3)
+    centre, covariance = pixels.mean(axis=0), np.cov(pixels.T, bias=True)
+    covariance += (1e-4 * np.trace(covariance) / 3 + 1e-12) * np.eye(3)
+    values, vectors = np.linalg.eigh(covariance)
+    whitening = vectors / np.sqrt(values)
+
+    def log_energies(maps):
+        rows = []
+        for image in maps.double().numpy():
+            white = np.einsum("cd,chw->dhw", whitening, image - centre[:, None, None])
+            own = (white**2).mean(axis=(1, 2))
+            texture = (np.diff(white, axis=1) ** 2).mean(axis=(1, 2))
+            texture += (np.diff(white, axis=2) ** 2).mean(axis=(1, 2))
+            rows.append(np.log(np.append(own, texture) + 1e-6))
+        return np.array(rows)
+
+    known = log_energies(training)
+    mean, scale = known.mean(axis=0), known.std(axis=0) + 1e-3
+    shrunk, _ = ledoit_wolf((known - mean) / scale, assume_centered=True)
+    inverse = np.linalg.inv(shrunk)
+    expected = [np.sqrt(z @ inverse @ z) for z in (log_energies(others) - mean) / scale]
+    assert detector.score(pooled_features(others)) == pytest.approx(expected, rel=2e-3)
 
 
 def test_detector_of_another_version_is_refused(tmp_path):
     tensors = {"mean": torch.zeros(4), "whitening": torch.eye(4)}
-    for metadata in ({"format": "segconf ood 3"}, {"other": "text"}):
+    for metadata in ({"format": "segconf ood 4"}, {"other": "text"}):
         save_file(tensors, tmp_path / FILE_NAME, metadata=metadata)
         with pytest.raises(CheckpointError, match=r"another way. Remove it, .*train --resume"):
             load_detector(tmp_path, HASH)
@@ -88,52 +136,39 @@ def test_shrinkage_is_that_of_scikit_learn(count, size):
     assert shrunk_covariance(centred) == pytest.approx(expected)
 
 
-def test_distance_worked_by_hand():
-    # Two independent features of variance 1 and 4 around (0, 10). Standardised, the sample
-    # covariance is the identity, which shrinkage does not change.
-    training = torch.tensor([[1.0, 12.0], [1.0, 8.0], [-1.0, 12.0], [-1.0, 8.0]])
-    detector = OODDetector.fit(training, training, GRID)
-    found = detector.score(torch.tensor([[0.0, 10.0], [3.0, 10.0], [0.0, 18.0], [3.0, 18.0]]))
-    assert found == pytest.approx([0, 3, 4, 5], abs=1e-4)
-
-
-def test_distance_agrees_with_the_inverse_covariance():
-    generator = np.random.default_rng(1)
-    training = generator.normal(size=(15, 6)) @ generator.normal(size=(6, 6)) + 3
-    inputs = generator.normal(size=(4, 6)) * 5
-    mean, scale = training.mean(axis=0), training.std(axis=0)
-    covariance, _ = ledoit_wolf((training - mean) / scale, assume_centered=True)
-    inverse = np.linalg.inv(covariance)
-    expected = [np.sqrt(z @ inverse @ z) for z in (inputs - mean) / scale]
-    detector = OODDetector.fit(torch.from_numpy(training), torch.from_numpy(training), GRID)
-    assert detector.score(torch.from_numpy(inputs)) == pytest.approx(expected, rel=1e-4)
-
-
 def test_threshold_is_the_quantile_of_the_validation_images():
-    training = torch.tensor([[1.0], [-1.0]])
-    detector = OODDetector.fit(training, torch.arange(1.0, 101.0)[:, None], GRID)
-    # The 96th of 100 distances: four images lie above it.
-    assert detector.threshold == pytest.approx(96, rel=1e-4)
+    training, validation = images(60, 0), images(100, 1)
+    detector = fitted(training, validation)
+    scores = np.sort(detector.score(pooled_features(validation)))
+    # The 96th of 100 distances: four lie above it.
+    assert detector.threshold == scores[95]
     assert (detector.false_alarm_rate, detector.validation_images) == (0.04, 100)
+    two_views = pooled_features(validation).reshape(50, 2, -1)
+    described = Described(GRID, BAND, (3,))
+    again = OODDetector.fit(pooled_features(training)[:, None], two_views, described)
+    assert again.threshold == detector.threshold  # every view counts
+    assert again.validation_images == 50
 
 
-def test_features_that_never_vary_do_not_divide_by_zero():
-    detector = OODDetector.fit(torch.ones(5, 3), torch.ones(4, 3), GRID)
-    own, other = detector.score(torch.tensor([[1.0, 1.0, 1.0], [1.0, 2.0, 1.0]]))
-    assert own == 0
-    assert other > 1e3
+def test_maps_that_never_vary_do_not_divide_by_zero():
+    flat = torch.ones(5, 3, 4, 4)
+    detector = fitted(flat, flat)
+    own, other = detector.score(pooled_features(torch.stack([flat[0], 2 * flat[0]])))
+    assert own <= detector.threshold < other / 1000
     assert np.isfinite(other)
 
 
 def test_file_round_trip_and_damage(tmp_path):
     assert load_detector(tmp_path, HASH) is None
-    training, validation = torch.randn(9, 4), torch.randn(5, 4)
-    expected = OODDetector.fit(training, validation, GRID)
+    validation = pooled_features(images(5, 1))
+    known = pooled_features(images(9, 0))[:, None]
+    described = Described(GRID, (100, 90), (3,))
+    expected = OODDetector.fit(known, validation[:, None], described)
     save_detector(tmp_path / FILE_NAME, expected, HASH)
     loaded = load_detector(tmp_path / "best.safetensors", HASH)
     assert loaded is not None
     assert loaded.threshold == expected.threshold
-    assert (loaded.grid, loaded.validation_images) == (GRID, 5)
+    assert (loaded.grid, loaded.band, loaded.validation_images) == (GRID, (100, 90), 5)
     assert loaded.false_alarm_rate == expected.false_alarm_rate
     assert np.array_equal(loaded.score(validation), expected.score(validation))
     (tmp_path / FILE_NAME).write_bytes(b"nothing")
@@ -144,7 +179,7 @@ def test_file_round_trip_and_damage(tmp_path):
 
 
 def test_detector_of_other_weights_is_refused_with_the_command(tmp_path):
-    detector = OODDetector.fit(torch.randn(9, 4), torch.randn(5, 4), GRID)
+    detector = fitted(images(9, 0), images(5, 1))
     save_detector(tmp_path / FILE_NAME, detector, "cd" * 32)
     with pytest.raises(CheckpointError) as refusal:
         load_detector(tmp_path, HASH)
@@ -153,10 +188,12 @@ def test_detector_of_other_weights_is_refused_with_the_command(tmp_path):
     assert f"segconf train --resume {tmp_path}" in message
 
 
-@pytest.mark.parametrize("gone", ["mean", "whitening", "grid", "threshold", "validation_images"])
+@pytest.mark.parametrize(
+    "gone", ["mean", "whitening", "whitening.0", "grid", "band", "threshold", "validation_images"]
+)
 def test_detector_without_all_its_numbers_is_refused(tmp_path, gone):
     path = tmp_path / FILE_NAME
-    save_detector(path, OODDetector.fit(torch.randn(9, 4), torch.randn(5, 4), GRID), HASH)
+    save_detector(path, fitted(images(9, 0), images(5, 1)), HASH)
     tensors = load_file(path)
     del tensors[gone]
     save_file(tensors, path, metadata={"format": FORMAT, "weights_sha256": HASH})
@@ -165,7 +202,9 @@ def test_detector_without_all_its_numbers_is_refused(tmp_path, gone):
 
 
 def test_features_of_another_network_are_refused():
-    generator = torch.Generator().manual_seed(0)
-    detector = OODDetector.fit(*torch.randn(2, 9, 4, generator=generator), GRID)
-    with pytest.raises(CheckpointError, match=r"has 4 features .* has 5.*other weights.*remove"):
+    detector = fitted(images(9, 0), images(5, 1))
+    # 3 means and twice 9 products.
+    with pytest.raises(
+        CheckpointError, match=r"takes 21 numbers .* gives 5.*other weights.*remove"
+    ):
         detector.score(torch.zeros(2, 5))

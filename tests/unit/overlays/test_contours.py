@@ -13,14 +13,14 @@ from segconf.overlays.contours import (
     regions_of_maps,
     shown_contours,
 )
-from segconf.overlays.layers import Contour, Scale
+from segconf.overlays.layers import Contour, Scale, Step
 from segconf.overlays.overlay import STYLES, overlay
 from segconf.results.maps import Band, Maps
 from segconf.results.rows import OUT_OF_DISTRIBUTION, CaseRow
 from segconf.review.pictures import case_scale
 
 OUTER, INNER = Contour("outer", 1, 0.05, 0.25), Contour("inner", 1, 0.05, 0.875)
-SCALE = Scale(0.5, 0.5, contours=(OUTER, INNER))
+SCALE = Scale((Step(2, 0.5),), 2, 2, contours=(OUTER, INNER))
 
 
 def hill():
@@ -109,7 +109,7 @@ def test_the_edge_of_the_picture_is_no_line():
 
 def test_three_classes_without_regions_show_no_lines():
     mask, confidence, probability = hill()
-    scale = Scale(0.5, 0.5, classes=3, contours=(OUTER, INNER))
+    scale = Scale((Step(2, 0.5),), 2, 2, classes=3, contours=(OUTER, INNER))
     image = np.full((3, 600, 800), 120, np.uint8)
     bare = overlay(image, mask, confidence, style="contour", scale=scale)
     np.testing.assert_array_equal(

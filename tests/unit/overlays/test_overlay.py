@@ -1,5 +1,6 @@
 """Overlays: what is tinted, what is not, and the legend outside of the image."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -7,11 +8,12 @@ import pytest
 
 from segconf.images.orientation import Orientation
 from segconf.images.types import Image
-from segconf.overlays.layers import LOW_COLOUR, MIDDLE_COLOUR, Scale
+from segconf.overlays.layers import LOW_COLOUR, MIDDLE_COLOUR, Scale, Step
 from segconf.overlays.overlay import STYLES, overlay, sampled, shown_image
 from segconf.overlays.view import View
 
-SCALE = Scale(0.7, 0.85)
+STEPS = (Step(2, 0.5), Step(4, 0.7), Step(10, 0.85), Step(20, 0.95))
+SCALE = Scale(STEPS, 4, 10)
 GREY = 120
 
 
@@ -83,7 +85,7 @@ def test_the_heat_map_is_never_stretched_to_the_image():
 def test_colours_are_those_of_cividis_from_a_guess_to_certainty():
     matplotlib = pytest.importorskip("matplotlib")
     values = np.linspace(1 / 3, 1, 256, dtype=np.float32)
-    colours = Scale(0.7, 0.85, classes=3).colours(values[None])[0]
+    colours = Scale(STEPS, 4, 10, classes=3).colours(values[None])[0]
     expected = matplotlib.colormaps["cividis"](np.linspace(1, 0, 256))[:, :3] * 255
     assert np.abs(colours - expected).max() < 6
     brightness = colours @ [0.299, 0.587, 0.114]
@@ -100,11 +102,19 @@ def test_side_by_side_shows_the_image_and_the_confidence_alone():
 
 
 def test_words_of_the_legend():
-    low, middle = SCALE.words()
-    assert low == "confidence below 70%: please check"
-    assert middle == "confidence 70% to 85%"
-    calibrated = Scale(0.7, 0.85, right_below=0.71).words()[0]
-    assert calibrated == "pixels shown here were right 71% of the time on validation images"
+    assert SCALE.words() == ("wrong more than 1 time in 4", "wrong more than 1 time in 10")
+    assert "on validation images" in SCALE.source()
+    supposed = replace(SCALE, measured=False)
+    assert supposed.words() == ("confidence below 70%: please check", "confidence 70% to 85%")
+    assert "has not been measured" in supposed.source()
+
+
+def test_another_error_rate_is_shaded_with_the_step_before_as_stripes():
+    finer = SCALE.shading(20)
+    assert (finer.striped_times, finer.shaded_times) == (10, 20)
+    assert (finer.striped, finer.shaded) == (0.85, 0.95)
+    coarsest = SCALE.shading(2)
+    assert (coarsest.striped_times, coarsest.shaded_times) == (2, 2)
 
 
 @pytest.mark.parametrize(

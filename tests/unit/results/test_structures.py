@@ -77,7 +77,7 @@ def test_every_class_equals_the_slow_loop(classes):
     powers = np.exp(logits.astype(np.float64))
     probabilities = powers / powers.sum(axis=1, keepdims=True)  # (D, K, H, W)
     maps = maps_of(logits)
-    row = summarize(with_geometry(ROW, volume((2.5, 0.5, 0.4))), maps, threshold=0.7)
+    row = summarize(with_geometry(ROW, volume((2.5, 0.5, 0.4))), maps, shaded=0.7)
     found = find_structures(row, maps)
     assert [structure.class_index for structure in found] == list(range(1, classes))
     for structure in found:

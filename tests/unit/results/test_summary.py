@@ -8,16 +8,7 @@ import numpy as np
 import pytest
 
 from segconf.results.maps import Maps
-from segconf.results.rows import (
-    EMPTY_MASK,
-    LOW_AREA,
-    LOW_BORDER,
-    LOW_DICE,
-    OUT_OF_DISTRIBUTION,
-    CaseRow,
-    read_row,
-    table,
-)
+from segconf.results.rows import CaseRow, read_row, table
 from segconf.results.summary import border_confidence, level_counts, percentile, summarize
 
 FULL = 65535
@@ -46,32 +37,22 @@ def test_two_by_four_pixels_worked_by_hand():
     overlap = 0.6 + 0.9 + 0.8  # 2.3
     maps = Maps(mask, levels, foreground, overlap)
 
-    row = summarize(ROW, maps, threshold=0.7)
+    row = summarize(ROW, maps, shaded=0.7)
 
     assert row.foreground_fraction == 3 / 8
     assert row.mean_confidence == pytest.approx(6.7 / 8, abs=1e-5)
     assert row.confidence_p05 == pytest.approx(0.6, abs=1e-5)
-    assert row.below_threshold_fraction == 2 / 8
+    assert row.shaded_fraction == 2 / 8
     assert row.expected_dice == pytest.approx(2 * 2.3 / (2.9 + 3))  # 0.78
     # The band (radius 1): all but the first column.
     assert row.border_confidence == pytest.approx((0.8 + 0.6 + 0.9 + 1 + 0.6 + 0.8) / 6, abs=1e-5)
-    assert row.flags == (LOW_AREA, LOW_DICE)
+    assert row.flags == ()  # numbers only
 
 
-def test_flags_of_a_low_border_and_of_an_empty_mask():
-    mask = np.zeros((1, 40, 40), np.uint8)
-    mask[0, 10:30, 10:30] = 1
-    levels = np.full(mask.shape, FULL, np.uint16)
-    levels[0, 8:12] = FULL // 2
-    levels[0, 28:32] = FULL // 2
-    levels[0, :, 8:12] = FULL // 2
-    levels[0, :, 28:32] = FULL // 2
-    sure = Maps(mask, levels, 400.0, 400.0)
-    assert summarize(ROW, sure, threshold=0.7).flags == (LOW_BORDER, LOW_AREA)
-
+def test_numbers_of_an_empty_mask():
     empty = Maps(np.zeros((1, 4, 4), np.uint8), np.full((1, 4, 4), FULL, np.uint16), 0.0, 0.0)
-    row = summarize(ROW, empty, threshold=0.7, notes=("note: x",))
-    assert row.flags == ("note: x", EMPTY_MASK)
+    row = summarize(ROW, empty, shaded=0.7, ood_score=3.5)
+    assert (row.foreground_fraction, row.ood_score) == (0, 3.5)
     assert math.isnan(row.expected_dice)  # nothing was found and nothing was thought possible
     (line,) = csv.DictReader(io.StringIO(table([row])))
     assert line["expected_dice"] == ""
@@ -110,10 +91,10 @@ def test_the_slice_to_look_at_has_most_unsure_pixels_then_most_foreground():
     mask = np.zeros((4, 3, 3), np.uint8)
     mask[1] = mask[2] = 1
     levels = np.full(mask.shape, FULL, np.uint16)
-    row = summarize(ROW, Maps(mask, levels), threshold=0.7)
+    row = summarize(ROW, Maps(mask, levels), shaded=0.7)
     assert (row.slices, row.slice) == (4, 1)
     levels[3, 0, 0] = 40000
-    assert summarize(ROW, Maps(mask, levels), threshold=0.7).slice == 3
+    assert summarize(ROW, Maps(mask, levels), shaded=0.7).slice == 3
 
 
 def test_rows_survive_json_and_become_a_table(tmp_path):
@@ -133,18 +114,24 @@ def test_rows_survive_json_and_become_a_table(tmp_path):
         "slices": "1",
         "slice": "0",
         "expected_dice": "0.250000",
+        "severity": "refer",
         "flags": "one; two",
     }
     assert list(line)[:3] == ["case", "group", "file"]
 
 
-def test_a_note_alone_does_not_call_for_a_review():
-    flags = {
-        ("note: grey image",): False,
-        (): False,
-        (LOW_BORDER,): True,
-        (EMPTY_MASK,): True,
-        ("note: grey image", OUT_OF_DISTRIBUTION): True,
-    }
-    for given, expected in flags.items():
-        assert CaseRow("a", "a.png", flags=given).needs_review is expected
+@pytest.mark.parametrize(
+    ("flags", "severity"),
+    [
+        ((), ""),
+        (("note: grey image",), "note"),
+        (("low confidence along the border", "note: grey image"), "refer"),
+    ],
+)
+def test_severity_follows_from_the_flags_and_is_a_column(tmp_path, flags, severity):
+    row = CaseRow("a", "a.png", flags=flags)
+    assert (row.severity, row.is_referred) == (severity, severity == "refer")
+    header, line = (text.split(",") for text in table([row]).splitlines())
+    assert line[header.index("severity")] == severity
+    (tmp_path / "row.json").write_text(row.to_json(), encoding="utf-8")
+    assert read_row(tmp_path / "row.json").severity == severity

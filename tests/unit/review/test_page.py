@@ -4,23 +4,25 @@ import base64
 import io
 import json
 import re
+from dataclasses import asdict
 
 import numpy as np
 import PIL.Image
 import pytest
 
 from segconf.errors import DataError
-from segconf.overlays.layers import Scale
+from segconf.overlays.layers import Scale, Step
 from segconf.results.prediction_folder import PredictionFolder, RunRecord, select_rows
 from segconf.results.rows import CaseRow
 from segconf.review.page import assemble, review_page
 from segconf.review.pictures import page_map, script_safe
 
+SCALE = Scale((Step(2, 0.5), Step(4, 0.75), Step(10, 0.9), Step(100, 0.99)), 4, 10)
 RECORD = RunRecord(
     {
         "id": "0123456789abcdef",
         "model": {"sha256": "ff"},
-        "confidence": {"threshold": 0.7, "upper": 0.85, "right_below": None, "classes": 2},
+        "confidence": {"scale": asdict(SCALE)},
         "images": "/images",
         "options": {"style": "contour"},
         "reading": {"channels": 3, "max_pixels": 10, "window": None},
@@ -45,6 +47,23 @@ def test_the_table_is_in_the_page_and_nan_is_null():
     assert len(found["run"]["ramp"]) == 256
 
 
+def test_the_page_knows_the_steps_of_the_scale_and_their_levels():
+    run = page_data(review_page([], RECORD))["run"]
+    assert run["measured"]
+    assert [(step["times"], step["confidence"]) for step in run["steps"]] == [
+        (2, 0.5), (4, 0.75), (10, 0.9), (100, 0.99)
+    ]  # fmt: skip
+    # 25.5 levels per unit of the log-odds 0, log 3, log 9 and log 99, rounded down.
+    assert [step["level"] for step in run["steps"]] == [0, 28, 56, 117]
+    assert run["shaded"] == 2
+
+
+def test_a_folder_of_an_earlier_version_is_refused():
+    values = RECORD.values | {"confidence": {"threshold": 0.7, "upper": 0.85, "classes": 2}}
+    with pytest.raises(DataError, match=r"run\.json: written by an earlier version.*Predict again"):
+        review_page([], RunRecord(values))
+
+
 @pytest.mark.parametrize("name", [HOSTILE, "</script><script>alert(1)</script>", "<!--", "\u2028"])
 def test_hostile_names_cannot_leave_their_string(name):
     page = review_page([CaseRow(name, f"{name}.png")], RECORD)
@@ -67,15 +86,15 @@ def test_the_map_of_a_case_is_a_script_with_a_picture_in_it():
     confidence = np.array([[0.5, 0.75], [1.0, 0.6]])
     levels = np.rint(confidence * 65535).astype(np.uint16)
 
-    script = page_map(HOSTILE, mask, levels, Scale(0.7, 0.85))
+    script = page_map(HOSTILE, mask, levels, SCALE)
 
     assert "<" not in script
     name, png = json.loads("[" + script.removeprefix("segconfMap(").removesuffix(");\n") + "]")
     assert name == HOSTILE
     with PIL.Image.open(io.BytesIO(base64.b64decode(png))) as picture:
         pixels = np.asarray(picture)
-    # From 0 at a half to 255 at one; 0.75 is stored as 49151 of 65535, just under the middle.
-    assert pixels[..., 0].tolist() == [[0, 127], [255, 51]]
+    # Log-odds 0, 1.0986, many and 0.4055 of 10, in 255 levels; 0.75 is stored as 49151 of 65535.
+    assert pixels[..., 0].tolist() == [[0, 28], [255, 10]]
     assert pixels[..., 1].tolist() == mask.tolist()
 
 
