@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Annotated
 
@@ -21,6 +22,12 @@ def score(
     allow_quantized: Annotated[
         bool, typer.Option("--allow-quantized", help="Accept confidence maps of 8 bits.")
     ] = False,
+    ignore_255: Annotated[
+        bool,
+        typer.Option(
+            "--ignore-255", help="Leave out mask pixels of 255 (with more than two classes)."
+        ),
+    ] = False,
 ) -> None:
     """Measure predictions of any tool: .npz, .npy, NIfTI, or the maps of segconf predict.
 
@@ -35,6 +42,7 @@ def score(
             classes=classes,
             out=out,
             allow_quantized=allow_quantized,
+            ignore_255=ignore_255,
             on_progress=progress,
         )
     show_report(scored.report)
@@ -51,5 +59,14 @@ def score(
             f"{1e3 * high:.3f} (x 10^3), whatever their order.",
             highlight=False,
         )
+    if scored.nll_bounds is not None:
+        results().print(_nll_words(*scored.nll_bounds), highlight=False)
     if out is not None:
         messages().print(f"Report: {out}", highlight=False, markup=False)
+
+
+def _nll_words(low: float, high: float) -> str:
+    bounds = f"between {10 * low:.3f} and {10 * high:.3f}"
+    if math.isinf(high):
+        bounds = f"at least {10 * low:.3f}"
+    return f"So is the NLL: by what is rounded to these levels it is {bounds} (x 10)."

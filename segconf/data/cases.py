@@ -1,11 +1,11 @@
 """Cases: one image and its mask, if it has one, found in a folder and paired by name."""
 
-import csv
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from segconf.data.dicom_names import dicom_images, is_dicom_image
+from segconf.data.groups import GROUPS, group_of, read_groups
 from segconf.errors import DataError
 from segconf.images.image_format import case_name, format_of, image_suffix, listed_suffixes
 from segconf.images.io import read_header
@@ -14,7 +14,6 @@ MASK_SUFFIXES = ("_segmentation", "_mask")
 SIDECAR_SUFFIXES = {".csv", ".html", ".json", ".md", ".pdf", ".txt", ".xml", ".yaml", ".yml"}
 SIDECAR_NAMES = {"thumbs.db", "desktop.ini"}
 SHOWN_PROBLEMS = 10
-GROUPS = "groups.csv"
 SLICE = "_z"
 """Stands between the id of a volume and the number of a slice."""
 
@@ -156,7 +155,8 @@ def pair_folder(images: Path, masks: Path | None, *, prefix: str = "") -> Paired
         # An image may itself be called "..._mask": its own name comes first.
         own = name if name in image_files else strip_mask_suffix(name)
         mask_files.setdefault(own, []).extend(paths)
-    groups, mistakes = _read_groups(images.parent / GROUPS, image_files)
+    # A folder without masks may be a part of what the table lists.
+    groups, mistakes = read_groups(images.parent / GROUPS, image_files, complete=masks is not None)
     problems += mistakes
     cases: list[Case] = []
     for name, paths in sorted(image_files.items()):
@@ -166,8 +166,10 @@ def pair_folder(images: Path, masks: Path | None, *, prefix: str = "") -> Paired
         if len(mask_paths) > 1:
             problems.append(f"{_listed(mask_paths)}: several masks for the image '{name}'")
         mask_path = mask_paths[0] if mask_paths else None
-        group = groups.get(name) or name.rpartition("/")[0].partition("/")[0]
-        case = Case(f"{prefix}{name}", paths[0], mask_path, group=group)
+        # The name alone is the default of a case, with the prefix that tells parts apart.
+        group = group_of(name, groups)
+        own = "" if group == name else group
+        case = Case(f"{prefix}{name}", paths[0], mask_path, group=own)
         try:
             cases += _slices(case)
         except DataError as error:
@@ -223,34 +225,6 @@ def _is_sidecar(path: Path) -> bool:
         or path.name.lower() in SIDECAR_NAMES
         or path.stem.endswith("_superpixels")
     )
-
-
-def _read_groups(
-    path: Path, images: Mapping[str, Sequence[Path]]
-) -> tuple[dict[str, str], list[str]]:
-    """Groups by the name of the image, from a table; its problems."""
-    if not path.is_file():
-        return {}, []
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            rows = list(csv.DictReader(file))
-        given = [(row["image"].strip(), row["group"].strip()) for row in rows]
-    except (OSError, ValueError, KeyError, AttributeError, csv.Error) as error:
-        return {}, [f"{path}: expected a table with the columns image and group ({error!r})"]
-    names = {file.name: name for name, files in images.items() for file in files} | {
-        name: name for name in images
-    }
-    groups: dict[str, str] = {}
-    problems: list[str] = []
-    for image, group in given:
-        name = names.get(image)
-        if name is None or not group:
-            problems.append(f"{path}: {image or 'a row'}: no such image, or no group")
-        elif groups.get(name, group) != group:
-            problems.append(f"{path}: {image}: belongs to two groups, {groups[name]} and {group}")
-        else:
-            groups[name] = group
-    return groups, problems
 
 
 def _slices(case: Case) -> list[Case]:

@@ -233,7 +233,7 @@ class Job:
         height, width = item.image.spatial_shape[-2:]
         scale = self._model.scale
         row = summarize(
-            with_geometry(CaseRow(item.source.case, item.source.file, height, width), item.image),
+            with_geometry(_row(item.source, height, width), item.image),
             maps,
             shaded=scale.shaded,
             ood_score=ood_score,
@@ -248,7 +248,10 @@ class Job:
         return row
 
     def _fail(self, item: _Failed) -> CaseRow:
-        row = CaseRow(item.source.case, item.source.file, flags=(item.flag,), error=item.reason)
+        source = item.source
+        row = CaseRow(
+            source.case, source.file, group=source.group, flags=(item.flag,), error=item.reason
+        )
         write_failure(self._folder, row)
         return row
 
@@ -256,6 +259,10 @@ class Job:
 def _as_batch(images: list[ByteArray]) -> ByteArray:
     """Images (S, h, w, C) of several files as one batch (B, h, w, C)."""
     return images[0] if len(images) == 1 else np.concatenate(images)
+
+
+def _row(source: Source, height: int, width: int) -> CaseRow:
+    return CaseRow(source.case, source.file, height, width, group=source.group)
 
 
 def _not_finite(source: Source) -> _Failed:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from segconf.data.groups import GROUPS, group_of, read_groups
 from segconf.errors import ConfigError, DataError
 from segconf.images.dicom_files import (
     PICTURE_SUFFIX,
@@ -22,11 +23,19 @@ _SUPERPIXELS = "_superpixels"  # ISIC ships them among its images
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """An image and the name of its results, with `/` between folders."""
+    """An image and the name of its results, with `/` between folders.
+
+    Attributes:
+        case: name of the results.
+        path: the file.
+        file: the same below the folder that is predicted.
+        group: what the image belongs to, such as a patient; itself where nothing is known.
+    """
 
     case: str
     path: Path
     file: str
+    group: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +76,8 @@ def find_images(
 
     Results are called like the image, relative to the folder, or to the common folder of several
     inputs. Images of one folder that differ in their suffix only keep it in the name. DICOM files
-    are recognized by their content too, and called by their UIDs.
+    are recognized by their content too, and called by their UIDs. The group of an image is that of
+    `groups.csv` in the folder or beside it, else the first folder below it, else itself.
 
     Args:
         inputs: folders, image files, or `.txt` files with a path per line.
@@ -181,13 +191,30 @@ def _named(paths: Mapping[Path, Path], root: Path) -> tuple[Source, ...]:
     short = {path: title.parent / case_name(title) for path, title in shown.items()}
     titles = Counter(shown.values())
     used = Counter([*short.values(), *shown.values()])
-    sources = []
+    names = {}
     for path, title in shown.items():
         name = short[path] if used[short[path]] == 1 else title
         if titles[title] > 1:  # several series of one folder
             name = short[path] / case_name(path)
-        sources.append(Source(name.as_posix(), path, path.relative_to(root).as_posix()))
+        names[path] = name.as_posix()
+    groups = _groups(root, {name: path for path, name in names.items()})
+    sources = [
+        Source(case, path, path.relative_to(root).as_posix(), group_of(case, groups))
+        for path, case in names.items()
+    ]
     return tuple(sorted(sources, key=lambda source: source.case))
+
+
+def _groups(root: Path, images: Mapping[str, Path]) -> dict[str, str]:
+    """Groups by name of the results, from the table in the folder or beside it, if there is one."""
+    tables = [path for path in (root / GROUPS, root.parent / GROUPS) if path.is_file()]
+    if not tables:
+        return {}
+    files = {name: [path] for name, path in images.items()}
+    groups, problems = read_groups(tables[0], files, complete=False)
+    if problems:
+        raise DataError(f"{problems[0]}. Correct the table, or move it elsewhere.")
+    return groups
 
 
 def _below(path: Path, root: Path) -> Path:

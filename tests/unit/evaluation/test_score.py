@@ -8,7 +8,7 @@ import pytest
 import torch
 from PIL import Image
 
-from segconf.errors import DataError
+from segconf.errors import ConfigError, DataError
 from segconf.evaluation.score import score
 from segconf.images.io import write_confidence, write_mask
 from segconf.metrics.selective import aurc_bounds
@@ -147,6 +147,70 @@ def test_three_classes(tmp_path):
     scored = score(tmp_path / "maps", tmp_path / "truth", classes=3)
     flat = np.moveaxis(logits, 0, -1).reshape(-1, 3).tolist()
     check(scored, reference.evaluate(flat, mask.ravel().tolist()))
+
+
+def test_ignored_pixels_do_not_count(tmp_path):
+    (tmp_path / "truth").mkdir()
+    mask = np.array([[0, 1, 2, 255], [255, 1, 2, 0]], np.uint8)
+    Image.fromarray(mask).save(tmp_path / "truth/x.png")
+    (tmp_path / "maps").mkdir()
+    probabilities = np.full((3, 2, 4), 0.1)
+    probabilities[1] = 0.8
+    np.save(tmp_path / "maps/x.npy", probabilities)
+    with pytest.raises(DataError, match="255"):
+        score(tmp_path / "maps", tmp_path / "truth", classes=3)
+    scored = score(tmp_path / "maps", tmp_path / "truth", classes=3, ignore_255=True)
+    assert scored.report.about["pixels"] == 6
+    assert scored.report.metrics["all"]["strict"]["accuracy"] == pytest.approx(2 / 6)
+    with pytest.raises(ConfigError, match="in masks of two classes 255 is the foreground"):
+        score(tmp_path / "maps", tmp_path / "truth", ignore_255=True)
+
+
+@pytest.mark.parametrize("suffix", [".png", ".nii.gz"])
+def test_levels_bound_the_nll(tmp_path, suffix):
+    """Four pixels by hand: two right and a wrong one at the highest level, a wrong one below."""
+    for folder in ("truth", "maps/masks", "maps/confidence"):
+        (tmp_path / folder).mkdir(parents=True)
+    levels = np.array([[65535, 65535, 65535, 40000]], np.uint16)
+    write_mask(tmp_path / f"truth/x{suffix}", np.array([[1, 0, 1, 0]], np.uint8))
+    write_mask(tmp_path / f"maps/masks/x{suffix}", np.array([[1, 0, 0, 1]], np.uint8))
+    write_confidence(tmp_path / f"maps/confidence/x{suffix}", levels)
+    scored = score(tmp_path / "maps", tmp_path / "truth", out=tmp_path / "report")
+    low, high = scored.nll_bounds
+    # The highest level holds 65534.5 to 65535, the other one 39999.5 to 40000.5.
+    expected = (-np.log(0.5 / 65535) - np.log(1 - 39999.5 / 65535)) / 4
+    assert low == pytest.approx(expected, rel=1e-5)
+    assert high == np.inf
+    value = scored.report.metrics["all"]["strict"]["nll"]
+    # The middle of the highest level is 65534.75.
+    middle = -2 * np.log1p(-0.25 / 65535) - np.log(0.25 / 65535) - np.log(1 - 40000 / 65535)
+    assert value == pytest.approx(middle / 4, rel=1e-5)
+    content = json.loads((tmp_path / "report/metrics.json").read_text())
+    assert content["nll_bounds"] == [low, None]
+    assert content["levels"] == 65536
+
+
+def test_nll_bounds_hold_the_nll_before_rounding(tmp_path, truth, expected):
+    folder, probabilities = truth
+    write_maps(tmp_path / "maps", probabilities)
+    low, high = score(tmp_path / "maps", folder).nll_bounds
+    assert low < expected["nll"] < high < low + 1e-3
+
+
+def test_groups_of_the_masks_are_resampled(tmp_path, truth):
+    folder, probabilities = truth
+    (tmp_path / "maps").mkdir()
+    for name in NAMES:
+        np.save(tmp_path / "maps" / f"{name}.npy", probabilities[name])
+    alone = score(tmp_path / "maps", folder).report
+    assert [row.group for row in alone.cases] == list(NAMES)
+    (tmp_path / "groups.csv").write_text("image,group\na.png,p\nb.jpg,q\nc,p\nelsewhere.png,q\n")
+    grouped = score(tmp_path / "maps", folder).report
+    assert [row.group for row in grouped.cases] == ["p", "q", "p"]
+    assert (grouped.about["resampled"], grouped.about["groups"]) == ("groups", 2)
+    (tmp_path / "groups.csv").write_text("image,group\na.png,p\na.png,q\n")
+    with pytest.raises(DataError, match="belongs to two groups, p and q"):
+        score(tmp_path / "maps", folder)
 
 
 def test_report_is_written(tmp_path, truth):

@@ -79,3 +79,23 @@ def test_maps_of_an_earlier_prediction_are_no_input(tmp_path):
         write_picture(tmp_path / "old" / part / "a.png", disc(40, 40))
     (tmp_path / "old/run.json").write_text("{}")
     assert [source.case for source in find_images([tmp_path]).items] == ["a"]
+
+
+def test_groups_of_folders_volumes_and_tables(tmp_path):
+    names = ["p1/a.png", "p1/b.png", "p2/deep/c.png", "d.png", "v.nii.gz", "v.png"]
+    for name in names:
+        (tmp_path / "in" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "in" / name).touch()
+
+    def groups():
+        return {source.file: source.group for source in find_images([tmp_path / "in"]).items}
+
+    expected = dict(zip(names, ["p1", "p1", "p2", "d", "v.nii.gz", "v.png"], strict=True))
+    assert groups() == expected
+    (tmp_path / "groups.csv").write_text("image,group\np1/b.png,x\nd,x\nother.png,y\n")
+    assert groups() == expected | {"p1/b.png": "x", "d.png": "x"}
+    (tmp_path / "in/groups.csv").write_text("image,group\nv.nii.gz,y\n")
+    assert groups() == expected | {"v.nii.gz": "y"}
+    (tmp_path / "in/groups.csv").write_text("image\nd\n")
+    with pytest.raises(DataError, match=r"groups\.csv: .*group.* move it elsewhere"):
+        groups()
