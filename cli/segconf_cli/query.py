@@ -19,7 +19,7 @@ SHOWN = 10
 def query(
     run: RunPath,
     budget: Annotated[
-        int, typer.Option(help="How many images can be annotated.", show_default=False)
+        int, typer.Option(help="How many images (or groups) can be annotated.", show_default=False)
     ],
     strategy: Annotated[
         Strategy, typer.Option(help="What images are ranked by.", rich_help_panel="Choice")

@@ -18,8 +18,11 @@ from segconf.active.strategies import (
     k_center,
     network_scores,
     random_scores,
+    unit_features,
+    unit_means,
 )
 from segconf.data.cache import Progress
+from segconf.data.cases import images_of
 from segconf.data.decisions import decided_cases, read_decisions
 from segconf.data.preprocessing import Preprocessing
 from segconf.devices import resolve_device
@@ -28,7 +31,9 @@ from segconf.inference.torch_model import TorchModel
 from segconf.runs.run_folder import RunFolder
 
 DIVERSE_FACTOR = 4
-"""Best-ranked images per image of the budget among which `diverse` spreads its choice."""
+"""Best-ranked units per unit of the budget among which `diverse` spreads its choice."""
+DONE = ("accept", "corrected")
+"""Decisions after which nothing has to be annotated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +41,7 @@ class Query:
     """What is asked.
 
     Attributes:
-        budget: how many images can be annotated.
+        budget: how many images can be annotated; groups where one holds several cases.
         strategy: what they are ranked by.
         pool: a folder of images; the unlabeled images of the run when not given.
         decisions: file of the review page: rejected images first, then those to edit, without
@@ -106,101 +111,119 @@ class _Ranking:
         return run_pool(self.run, "unlabeled", data=asked.data, on_progress=self.on_progress)
 
     def queue(self) -> Queue:
-        groups, notes = self._groups()
-        available = sum(len(numbers) for numbers in groups.values())
+        urgency, notes = self._by_decision()
+        available = sum(len(units) for units in urgency.values())
         if self.asked.budget > available:
             raise ConfigError(
-                f"budget = {self.asked.budget}: only {available} images can be asked for. Give a "
-                f"number up to {available}."
+                f"budget = {self.asked.budget}: only {available} {self.pool.unit} can be asked for."
+                f" Give a number up to {available}."
             )
+        if self.pool.unit == "groups":
+            notes.append("the budget counts groups (volumes, patients), which are never cut")
         choose = self._spread if self.asked.strategy == "coreset" else self._ranked
-        return Queue(self.run.path, self.pool, tuple(choose(groups)), tuple(notes))
+        return Queue(self.run.path, self.pool, tuple(choose(urgency)), tuple(notes))
 
-    def _groups(self) -> tuple[dict[str, list[int]], list[str]]:
-        """Numbers of the images in the order in which the groups are asked for, and notes."""
-        cases = self.pool.cases
-        decided: dict[str, str] = {}
-        notes: list[str] = []
-        if self.asked.decisions is not None:
-            decisions = read_decisions(self.asked.decisions)
-            matched, unknown = decided_cases(decisions, cases)
-            decided = {case.id: decisions[name] for name, of in matched.items() for case in of}
-            if decisions and not matched:
-                raise DataError(
-                    f"{self.asked.decisions}: none of the {len(decisions)} decided images is among "
-                    f"the {len(cases)} that can be asked for, such as {unknown[0]}. Give the "
-                    "decisions about these images, or name the folder they are in as the pool."
-                )
-            if unknown:
-                notes.append(
-                    f"{len(unknown)} decided images are not among those that can be asked for, "
-                    f"such as {unknown[0]}"
-                )
-        groups: dict[str, list[int]] = {"reject": [], "edit": [], "": []}
-        done: dict[str, list[int]] = {"accept": [], "corrected": []}
-        for number, case in enumerate(cases):
-            (groups | done)[decided.get(case.id, "")].append(number)
-        for word, numbers in zip(("accepted", "corrected"), done.values(), strict=True):
-            if numbers:
-                notes.append(f"{len(numbers)} {word} images are left out")
-        return groups, notes
+    def _by_decision(self) -> tuple[dict[str, list[int]], list[str]]:
+        """Positions of the units in the order in which decisions ask for them, and notes.
 
-    def _ranked(self, groups: dict[str, list[int]]) -> list[Choice]:
-        """The best scores of each group in turn, spread over the images if asked for."""
+        A group is as urgent as the most urgent of its images. Images that are done are left out.
+        """
+        decided, notes = self._decided()
+        for word in DONE:
+            own = [case for case in self.pool.cases if decided.get(case.id) == word]
+            if own:
+                words = {"accept": "accepted"}.get(word, word)
+                notes.append(f"{len(images_of(own))} {words} images are left out")
+        self.pool = self.pool.without({i for i, word in decided.items() if word in DONE})
+        urgency: dict[str, list[int]] = {"reject": [], "edit": [], "": []}
+        for position, numbers in enumerate(self.pool.units()):
+            given = {decided.get(self.pool.cases[number].id, "") for number in numbers}
+            urgency[next(word for word in urgency if word in given)].append(position)
+        return urgency, notes
+
+    def _decided(self) -> tuple[dict[str, str], list[str]]:
+        """Decisions of the review by id of the case, and notes."""
+        if self.asked.decisions is None:
+            return {}, []
+        cases, decisions = self.pool.cases, read_decisions(self.asked.decisions)
+        matched, unknown = decided_cases(decisions, cases)
+        if decisions and not matched:
+            raise DataError(
+                f"{self.asked.decisions}: none of the {len(decisions)} decided images is among "
+                f"the {len(images_of(cases))} that can be asked for, such as {unknown[0]}. Give "
+                "the decisions about these images, or name the folder they are in as the pool."
+            )
+        notes = []
+        if unknown:
+            notes.append(
+                f"{len(unknown)} decided images are not among those that can be asked for, "
+                f"such as {unknown[0]}"
+            )
+        return {case.id: decisions[name] for name, of in matched.items() for case in of}, notes
+
+    def _ranked(self, urgency: dict[str, list[int]]) -> list[Choice]:
+        """The best scores of each urgency in turn, spread over the units if asked for."""
         scores = self._scores()
         sign = -1 if asks_for_highest(self.asked.strategy) else 1
-        everyone = [number for numbers in groups.values() for number in numbers]
-        everyone.sort(key=lambda number: (sign * scores[number], number))
-        place = {number: place for place, number in enumerate(everyone, start=1)}
+        everyone = sorted(range(len(scores)), key=lambda unit: (sign * scores[unit], unit))
+        place = {unit: place for place, unit in enumerate(everyone, start=1)}
         choices: list[Choice] = []
-        for decision, numbers in groups.items():
-            best = sorted(numbers, key=lambda number: place[number])
+        for decision, units in urgency.items():
+            best = sorted(units, key=lambda unit: place[unit])
             wanted = min(len(best), self.asked.budget - len(choices))
             if self.asked.diverse and wanted:
                 best = best[: DIVERSE_FACTOR * wanted]
                 if len(best) > wanted:
                     spread = k_center(self._features(self.pool, best), wanted)
                     best = [best[position] for position in spread.positions]
-            for number in best[:wanted]:
-                words = self._reason(scores[number], place[number], len(everyone))
-                choices.append(self._choice(number, scores[number], decision, words))
+            for unit in best[:wanted]:
+                words = self._reason(scores[unit], place[unit], len(everyone))
+                choices.append(self._choice(unit, scores[unit], decision, words))
         return choices
 
     def _scores(self) -> list[float]:
-        asked, ids = self.asked, [case.id for case in self.pool.cases]
+        """A score for each unit of the pool."""
+        asked, pool = self.asked, self.pool
         match asked.strategy:
             case "consistency":
-                return consistency_scores(
+                ids = [case.id for case in pool.cases]
+                found = consistency_scores(
                     self.run.path, ids, data=asked.data, on_progress=self.on_progress
                 )
+                return unit_means(pool, found)
             case "random":
-                return random_scores(ids, seed=asked.seed)
+                return random_scores([pool.name(unit) for unit in pool.units()], seed=asked.seed)
             case strategy:
-                return network_scores(strategy, self.model, self.pool, on_progress=self.on_progress)
+                return network_scores(strategy, self.model, pool, on_progress=self.on_progress)
 
-    def _spread(self, groups: dict[str, list[int]]) -> list[Choice]:
-        """The farthest from all labeled and chosen images, group by group."""
+    def _spread(self, urgency: dict[str, list[int]]) -> list[Choice]:
+        """The farthest from all labeled and chosen units, one urgency after another."""
         labeled = run_pool(self.run, "labeled", data=self.asked.data, on_progress=self.on_progress)
-        centers = self._features(labeled, range(len(labeled.cases)))
+        centers = self._features(labeled, range(len(labeled.units())))
         choices: list[Choice] = []
-        for decision, numbers in groups.items():
-            wanted = min(len(numbers), self.asked.budget - len(choices))
+        for decision, units in urgency.items():
+            wanted = min(len(units), self.asked.budget - len(choices))
             if not wanted:
                 continue
-            points = self._features(self.pool, numbers)
+            points = self._features(self.pool, units)
             spread = k_center(points, wanted, centers=centers)
             for position, distance in zip(spread.positions, spread.distances, strict=True):
                 words = f"distance {distance:.4g}, farthest from labeled and chosen images"
-                choices.append(self._choice(numbers[position], distance, decision, words))
+                choices.append(self._choice(units[position], distance, decision, words))
             centers = torch.cat([centers, points[spread.positions]])
         return choices
 
-    def _features(self, pool: Pool, numbers: Sequence[int]) -> Tensor:
-        return deepest_features(self.model, pool, numbers, on_progress=self.on_progress)
+    def _features(self, pool: Pool, units: Sequence[int]) -> Tensor:
+        """Features (U, F) of units: the mean of their cases."""
+        members = [pool.units()[unit] for unit in units]
+        numbers = [number for own in members for number in own]
+        found = deepest_features(self.model, pool, numbers, on_progress=self.on_progress)
+        return unit_features(found, [len(own) for own in members])
 
-    def _choice(self, number: int, score: float, decision: str, words: str) -> Choice:
+    def _choice(self, unit: int, score: float, decision: str, words: str) -> Choice:
         prefix = {"reject": "rejected in review; ", "edit": "edited in review; ", "": ""}[decision]
-        return Choice(number, self.pool.cases[number].id, score, prefix + words)
+        numbers = self.pool.units()[unit]
+        return Choice(self.pool.name(numbers), score, prefix + words, numbers)
 
     def _reason(self, score: float, place: int, total: int) -> str:
         if self.asked.strategy == "random":

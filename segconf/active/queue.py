@@ -1,8 +1,8 @@
 """Images that may be queried, and the list of those to annotate."""
 
 import os
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -10,8 +10,9 @@ import numpy as np
 
 from segconf.csv_tables import table_text
 from segconf.data.cache import PixelCache, Pixels, Progress
-from segconf.data.cases import Case, pair_folder, raise_problems
+from segconf.data.cases import Case, images_of, pair_folder, raise_problems
 from segconf.data.preprocessing import Preprocessing
+from segconf.data.splits import label_unit
 from segconf.devices import resolve_device
 from segconf.errors import DataError
 from segconf.files import write_text
@@ -33,6 +34,35 @@ class Pool:
     cases: tuple[Case, ...]
     pixels: Pixels  # (M, h, w, C), M >= N: those of other cases may be among them
     rows: tuple[int, ...]  # (N,) where the pixels of each case are
+
+    @property
+    def unit(self) -> str:
+        """What is asked for: whole groups where one holds several cases, else images."""
+        return label_unit(self.cases)
+
+    def units(self) -> tuple[tuple[int, ...], ...]:
+        """Numbers of the cases of each group, or of each image; never a part of a volume."""
+        found: dict[str, list[int]] = {}
+        for number, case in enumerate(self.cases):
+            found.setdefault(case.group, []).append(number)
+        return tuple(tuple(numbers) for numbers in found.values())
+
+    def without(self, ids: Collection[str]) -> "Pool":
+        """The pool without these cases."""
+        kept = [number for number, case in enumerate(self.cases) if case.id not in ids]
+        cases = tuple(self.cases[number] for number in kept)
+        return replace(self, cases=cases, rows=tuple(self.rows[number] for number in kept))
+
+    def images(self, numbers: Sequence[int]) -> list[list[int]]:
+        """Numbers of cases by image: those of a volume together, in the order of its slices."""
+        own = {self.cases[number].id: number for number in numbers}
+        chosen = images_of([self.cases[number] for number in numbers])
+        return [[own[case.id] for case in image.cases] for image in chosen]
+
+    def name(self, numbers: Sequence[int]) -> str:
+        """What a unit is called: its image, or its group where that holds several images."""
+        images = images_of([self.cases[number] for number in numbers])
+        return images[0].name if len(images) == 1 else images[0].group
 
     def batches(self, numbers: Sequence[int]) -> Iterator[Pixels]:
         """Pixels (B, h, w, C) of the cases with these numbers."""
@@ -84,17 +114,29 @@ def folder_pool(folder: Path, grid: Preprocessing, *, on_progress: Progress | No
     return Pool(cases, pixels, tuple(range(len(cases))))
 
 
-COLUMNS = ("rank", "id", "score", "reason", "run")
+COLUMNS = ("rank", "id", "group", "score", "reason", "run")
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """An image to annotate: its number in the pool, its score, and why it was chosen."""
+    """What to annotate: an image, or all images of a group.
 
-    number: int
+    Attributes:
+        id: name of the image, or of the group.
+        score: by which it was ranked.
+        reason: why it was chosen.
+        numbers: of its cases in the pool.
+    """
+
     id: str
     score: float
     reason: str
+    numbers: tuple[int, ...]
+
+    @property
+    def shown(self) -> int:
+        """Number of the case that stands for all of them: the middle one."""
+        return self.numbers[len(self.numbers) // 2]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -108,11 +150,12 @@ class Queue:
 
 
 def write_queue(queue: Queue, path: Path) -> None:
-    """Write the list that annotators work off, and `segconf train` reads."""
-    run = _relative(queue.run, path.parent)
+    """Write the list that annotators work off, and `segconf train` reads: a line per image."""
+    run, cases = _relative(queue.run, path.parent), queue.pool.cases
     rows = [
-        [rank, choice.id, f"{choice.score:.6g}", choice.reason, run]
+        [rank, image.name, image.group, f"{choice.score:.6g}", choice.reason, run]
         for rank, choice in enumerate(queue.choices, start=1)
+        for image in images_of([cases[number] for number in choice.numbers])
     ]
     write_text(path, table_text(COLUMNS, rows))
 
@@ -136,7 +179,7 @@ def write_contact_sheet(
     model = TorchModel(queue.run, device=resolve_device(device), batch_size=BATCH)
     choices = queue.choices[:SHOWN]
     tiles: list[Tile] = []
-    for pixels in queue.pool.batches([choice.number for choice in choices]):
+    for pixels in queue.pool.batches([choice.shown for choice in choices]):
         for image, logits in zip(pixels, model.grid_logits(pixels), strict=True):
             rank, choice = len(tiles) + 1, choices[len(tiles)]
             maps = Maps.of_grid(logits[None])

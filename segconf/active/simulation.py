@@ -14,6 +14,7 @@ from segconf.config.schema import ExperimentConfig, setting_differences
 from segconf.data.cache import Progress
 from segconf.data.cases import raise_problems
 from segconf.data.datasets.dataset import HoldOut, dataset_key, find_cases
+from segconf.data.splits import label_unit
 from segconf.errors import ConfigError, DataError
 from segconf.evaluation.evaluate import EvaluationOptions, evaluate
 from segconf.files import write_text
@@ -37,8 +38,8 @@ class Simulation:
         config: of every training, but for labels and seed.
         strategies: compared with each other.
         rounds: of query and training, after the start.
-        budget: images whose masks are revealed in a round.
-        start: labeled images of the first training, the same for all strategies of a seed.
+        budget: images, or groups where one holds several cases, whose masks a round reveals.
+        start: as many of them are labeled in the first training, the same for all strategies.
         seeds: 0, 1, ...: how many.
     """
 
@@ -75,11 +76,12 @@ class Simulation:
         if not any(case.mask_path for case in found.test):
             raise DataError(f"{found.root}: no test images with masks to measure on.")
         needed = self.start + self.rounds * self.budget
-        if needed > len(found.training):
+        unit = label_unit(found.training)
+        available = len({case.group if unit == "groups" else case.id for case in found.training})
+        if needed > available:
             raise ConfigError(
                 f"start = {self.start}, rounds = {self.rounds}, budget = {self.budget}: {needed} "
-                f"labels, but {found.root} has {len(found.training)} training images. Lower one "
-                "of them."
+                f"labels, but {found.root} has {available} training {unit}. Lower one of them."
             )
 
     def configured(self, *, seed: int, queue: Path | None = None) -> ExperimentConfig:

@@ -4,6 +4,7 @@ import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -33,6 +34,7 @@ Strategy = Literal[
 ]
 
 
+_VOLUME_AXES = 4
 STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)
 
 
@@ -56,24 +58,39 @@ def asks_for_highest(strategy: Strategy) -> bool:
 def network_scores(
     strategy: Strategy, model: TorchModel, pool: Pool, *, on_progress: Progress | None = None
 ) -> list[float]:
-    """Scores of all cases of a pool by a pass of the network."""
+    """Scores of all units of a pool by a pass of the network: the mean of their images.
+
+    A volume has the score of all its slices together, as `predict` would see it.
+    """
+    by_unit = [pool.images(numbers) for numbers in pool.units()]
+    order = [number for images in by_unit for image in images for number in image]
+    cases = (one for pixels in pool.batches(order) for one in model.grid_logits(pixels))
     scores: list[float] = []
-    for pixels in pool.batches(range(len(pool.cases))):
-        scores += [image_score(strategy, logits) for logits in model.grid_logits(pixels)]
+    done = 0
+    for images in by_unit:
+        own = [image_score(strategy, np.stack(list(islice(cases, len(image))))) for image in images]
+        scores.append(math.fsum(own) / len(own))
+        done += sum(len(image) for image in images)
         if on_progress is not None:
-            on_progress("images scored", len(scores), len(pool.cases))
+            on_progress("images scored", done, len(order))
     return scores
 
 
+def unit_means(pool: Pool, values: Sequence[float]) -> list[float]:
+    """Means over the cases of each unit of a pool, from one value per case."""
+    return [math.fsum(values[n] for n in numbers) / len(numbers) for numbers in pool.units()]
+
+
 def image_score(strategy: Strategy, logits: FloatArray) -> float:
-    """Score of one image from its logits (K, h, w), after the temperature.
+    """Score of one image from its logits (K, h, w) or (D, K, h, w), after the temperature.
 
     An image in which nothing is found has no border: its score is that of all its pixels.
     """
+    slices = logits if logits.ndim == _VOLUME_AXES else logits[None]  # (D, K, h, w)
     if strategy == "entropy":
         # + 0.0 because a certain image should not have the entropy -0.
-        return float(-negative_entropy(torch.from_numpy(logits[None]).double()).mean()) + 0.0
-    row = summarize(CaseRow("", ""), Maps.of_grid(logits[None]), shaded=0)
+        return float(-negative_entropy(torch.from_numpy(slices).double()).mean()) + 0.0
+    row = summarize(CaseRow("", ""), Maps.of_grid(slices), shaded=0)
     match strategy:
         case "confidence":
             return row.mean_confidence
@@ -160,6 +177,12 @@ def k_center(points: Tensor, count: int, *, centers: Tensor | None = None) -> Ce
 def _distances(points: Tensor, centers: Tensor) -> Tensor:
     # Not by a matrix product, whose rounding makes copies of a point look apart.
     return torch.cdist(points, centers, compute_mode="donot_use_mm_for_euclid_dist")
+
+
+def unit_features(features: Tensor, sizes: Sequence[int]) -> Tensor:
+    """Means (U, F) over the cases of each unit, from the features (N, F) of all their cases."""
+    parts = torch.split(features, list(sizes))
+    return torch.stack([part.mean(dim=0) for part in parts])
 
 
 def deepest_features(

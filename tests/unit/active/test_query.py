@@ -146,10 +146,10 @@ def test_the_size_of_a_picture_does_not_matter(run, tmp_path):
     pixels = disc(150, 60)
     for times in (1, 2, 5):
         large = pixels.repeat(times, axis=0).repeat(times, axis=1)
-        write_picture(tmp_path / "pool" / "deep" / f"times_{times}.png", large)
+        write_picture(tmp_path / "pool" / f"p{times}" / "deep.png", large)
     for strategy in ("confidence", "boundary-confidence", "entropy", "expected-dice"):
         queue = query(run, Query(3, strategy, pool=tmp_path / "pool", device="cpu"))
-        assert sorted(ids(queue)) == ["deep/times_1", "deep/times_2", "deep/times_5"]
+        assert sorted(ids(queue)) == ["p1/deep", "p2/deep", "p5/deep"]
         scores = [choice.score for choice in queue.choices]
         assert max(scores) < 1.1 * min(scores)  # 25 times the pixels; resizing blurs edges
 
@@ -166,7 +166,7 @@ def test_the_list_and_its_contact_sheet(run, tmp_path):
     write_queue(queue, tmp_path / "lists" / "next.csv")
     with (tmp_path / "lists" / "next.csv").open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
-    assert list(rows[0]) == ["rank", "id", "score", "reason", "run"]
+    assert list(rows[0]) == ["rank", "id", "group", "score", "reason", "run"]
     assert [row["id"] for row in rows] == ids(queue)
     assert [row["rank"] for row in rows] == ["1", "2", "3", "4"]
     assert {row["run"] for row in rows} == {"../run"}
