@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from segconf_cli.display import counting, messages, results
-from segconf_cli.options import DatasetName
+from segconf_cli.options import ConfigFile, DatasetName, Settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -35,25 +35,38 @@ def data(
     keep_archives: Annotated[
         bool, typer.Option("--keep-archives", help="Keep the .zip files after unpacking.")
     ] = False,
-    classes: Annotated[int, typer.Option(min=2, max=255, help="Classes in the masks.")] = 2,
+    classes: Annotated[
+        int | None, typer.Option(min=2, max=255, help="Classes in the masks.", show_default="2")
+    ] = None,
+    config: ConfigFile = None,
+    settings: Settings = None,
 ) -> None:
     """Download a data set, describe it, and verify its files.
 
+    Files are verified as the experiment of --config or --set reads them: channels
+    (model.channels), classes, and 255 in masks (data.ignore_255).
+
     Example: segconf data isic --data isic2017 --verify
     """
-    from segconf.data.datasets.dataset import dataset_folder, find_cases
+    from segconf.config.loading import load_config
+    from segconf.data.datasets.dataset import HoldOut, dataset_folder, find_cases
     from segconf.data.inspection import describe
+    from segconf.data.preprocessing import Preprocessing
     from segconf.errors import ConfigError
 
+    experiment = load_config(config, overrides=settings or [], flags={"model.classes": classes})
+    fractions = experiment.data
     folder = dataset_folder(dataset, data)
     if download:
         if dataset != "isic":
             raise ConfigError(f"--download: only `isic` can be downloaded, not `{dataset}`.")
         _download(folder, keep_archives=keep_archives)
     prepare(dataset, data)
-    found = find_cases(dataset, data)
+    hold_out = HoldOut(fractions.validation_fraction, fractions.test_fraction)
+    found = find_cases(dataset, data, hold_out=hold_out)
+    reading = Preprocessing.of(experiment) if verify else None
     with counting() as progress:
-        report = describe(found, verify=verify, classes=classes, on_progress=progress)
+        report = describe(found, verify=reading, on_progress=progress)
     _show(report, verified=verify)
     if report.problems:
         raise typer.Exit(2)

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from segconf.data.cases import Case, CaseSet
+from segconf.data.preprocessing import Preprocessing
 from segconf.devices import usable_processors
 from segconf.errors import DataError
-from segconf.images.io import read_header, read_image
+from segconf.images.io import read_header
 from segconf.images.masks import check_mask_grid, read_mask
 from segconf.images.types import Header
 
@@ -42,16 +43,15 @@ class _Finding:
 def describe(
     found: CaseSet,
     *,
-    verify: bool,
-    classes: int = 2,
+    verify: Preprocessing | None,
     on_progress: Callable[[str, int, int], None] | None = None,
 ) -> DataReport:
     """Read the header of every file or, to verify, decode every pixel of every file.
 
     Args:
         found: the data set.
-        verify: decode images and masks completely and check the values of the masks.
-        classes: number of classes that the masks may have.
+        verify: how an experiment reads images and masks: both are decoded completely, with its
+            channels, and the masks must hold its classes. None for the headers alone.
         on_progress: called with the name of the part, the cases done and their number.
     """
     problems = list(found.problems)
@@ -59,7 +59,7 @@ def describe(
     for name, cases in found.parts().items():
         files = {case.image_path: case for case in cases}  # the slices of a volume are one file
         findings = _inspect_all(
-            list(files.values()), verify=verify, classes=classes, report=_named(name, on_progress)
+            list(files.values()), verify=verify, report=_named(name, on_progress)
         )
         problems += [problem for finding in findings for problem in finding.problems]
         sizes = {finding.size for finding in findings if finding.size is not None}
@@ -79,12 +79,12 @@ def _named(
 
 
 def _inspect_all(
-    cases: Sequence[Case], *, verify: bool, classes: int, report: Callable[[int, int], None]
+    cases: Sequence[Case], *, verify: Preprocessing | None, report: Callable[[int, int], None]
 ) -> list[_Finding]:
     findings: list[_Finding] = []
     pool = ThreadPoolExecutor(max_workers=usable_processors())
     try:
-        for finding in pool.map(lambda c: _inspect(c, verify=verify, classes=classes), cases):
+        for finding in pool.map(lambda case: _inspect(case, verify), cases):
             findings.append(finding)
             report(len(findings), len(cases))
     finally:
@@ -92,25 +92,25 @@ def _inspect_all(
     return findings
 
 
-def _inspect(case: Case, *, verify: bool, classes: int) -> _Finding:
+def _inspect(case: Case, verify: Preprocessing | None) -> _Finding:
     problems: list[str] = []
     header: Header | None = None
     try:
         header = read_header(case.image_path)
-        if verify:
-            read_image(case.image_path)
+        if verify is not None:
+            verify.read(case.image_path)
     except DataError as error:
         problems.append(str(error))
     if case.mask_path is not None:
         try:
-            _inspect_mask(case.mask_path, header, classes if verify else None)
+            _inspect_mask(case.mask_path, header, verify)
         except DataError as error:
             problems.append(str(error))
     return _Finding(None if header is None else header.size, tuple(problems))
 
 
-def _inspect_mask(path: Path, image: Header | None, classes: int | None) -> None:
-    if classes is not None:
-        read_mask(path, classes=classes, image=image)
+def _inspect_mask(path: Path, image: Header | None, verify: Preprocessing | None) -> None:
+    if verify is not None:
+        read_mask(path, classes=verify.classes, ignore_255=verify.ignore_255, image=image)
     elif image is not None:
         check_mask_grid(path, read_header(path), image)

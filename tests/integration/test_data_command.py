@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import nibabel
+import numpy as np
 import pytest
 from PIL import Image
 from typer.testing import CliRunner
@@ -74,6 +76,29 @@ def test_three_class_masks_need_to_be_announced(folder_dataset):
     for mask in folder_dataset.rglob("masks/*.png"):  # 0/255 is no mask of three classes either
         Image.new("L", (32, 32), 2).save(mask)
     assert in_process("data", folder_dataset, "--verify", "--classes", "3").exit_code == 0
+
+
+def test_data_is_verified_as_the_experiment_reads_it(tmp_path):
+    """Four channels, three classes and pixels without a class, as the configuration says."""
+    voxels = np.random.default_rng(0).normal(size=(8, 9, 2, 4)).astype(np.float32)
+    labels = np.array([0, 1, 2, 255], np.uint8)[np.arange(8 * 9 * 2).reshape(8, 9, 2) % 4]
+    for folder, values in (("images", voxels), ("masks", labels)):
+        (tmp_path / "set" / folder).mkdir(parents=True)
+        nibabel.save(nibabel.Nifti1Image(values, np.eye(4)), tmp_path / f"set/{folder}/v.nii.gz")
+    result = in_process("data", tmp_path / "set", "--verify")
+    assert result.exit_code == 2
+    settings = ["model.channels=4", "model.classes=3", "data.ignore_255=true"]
+    flags = [word for setting in settings for word in ("--set", setting)]
+    assert in_process("data", tmp_path / "set", "--verify", *flags).exit_code == 0
+    for missing in range(3):
+        some = flags[: 2 * missing] + flags[2 * missing + 2 :]
+        assert in_process("data", tmp_path / "set", "--verify", *some).exit_code == 2, missing
+    config = "model: {channels: 4, classes: 3}\ndata: {ignore_255: true}\n"
+    (tmp_path / "config.yaml").write_text(config)
+    verified = in_process(
+        "data", tmp_path / "set", "--verify", "--config", tmp_path / "config.yaml"
+    )
+    assert verified.exit_code == 0
 
 
 def test_mask_of_other_size_is_found_from_headers(folder_dataset):
