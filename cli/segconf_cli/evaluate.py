@@ -172,7 +172,7 @@ def show_report(report: EvaluationReport) -> None:
         f"challenge Jaccard {mean['challenge_jaccard']:.3f}, "
         f"{heading('aurc')} {scaled(mean['aurc'], 'aurc')}, "
         f"{heading('ece')} {scaled(mean['ece'], 'ece')}, "
-        f"Hausdorff-95 {mean['hausdorff95']:.1f} pixels",
+        f"Hausdorff-95 {mean['hausdorff95']:.1f} {about['distance_unit']}",
         highlight=False,
     )
     by_class = [f"{name[5:]}: {mean[name]:.3f}" for name in mean if name[5:].isdigit()]

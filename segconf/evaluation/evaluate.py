@@ -147,10 +147,16 @@ class _Source:
         evaluator = Evaluator(self.model.config.model.classes, self.options.tolerances)
         pairs = self._native_pairs(own) if self.options.native else self._grid_pairs(own, root)
         for number, (image, (logits, mask)) in enumerate(zip(own, pairs, strict=True), start=1):
-            evaluator.add_logits(image.name, logits, mask, group=image.group)
+            spacing = self._spacing(image)
+            evaluator.add_logits(image.name, logits, mask, group=image.group, spacing=spacing)
             if self.on_progress is not None and self.group.is_first:
                 self.on_progress(f"{split} images", number, len(own))
         return self._merged(evaluator, [image.name for image in images])
+
+    def _spacing(self, image: ImageCases) -> tuple[float, ...] | None:
+        """Millimetres between pixels of the grid on which an image is evaluated, if known."""
+        size = None if self.options.native else self.model.config.data.size
+        return read_header(image.path).spacing(size)
 
     def _merged(self, evaluator: Evaluator, order: Sequence[str]) -> Evaluator:
         for pooled in evaluator.pooled.values():
@@ -209,7 +215,7 @@ def _about(run: RunFolder, model: TorchModel, options: EvaluationOptions) -> dic
         "inference_seconds_per_image": model.batches.seconds_per_image,
         "protocol": "strict",
         "boundary_band_pixels": options.tolerances.boundary,
-        "surface_tolerance_pixels": options.tolerances.surface,
+        "surface_tolerance": options.tolerances.surface,
         "foreground": "all classes but 0",
         "challenge_jaccard": f"IoU of an image, 0 below {CHALLENGE_LIMIT}",
         "null": "a value that is not defined",

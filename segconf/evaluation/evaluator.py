@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from monai.metrics.hausdorff_distance import compute_hausdorff_distance
 from monai.metrics.surface_dice import compute_surface_dice
+from monai.metrics.surface_distance import compute_average_surface_distance
 from numpy.typing import NDArray
 from scipy.ndimage import distance_transform_edt
 from torch import Tensor
@@ -24,6 +25,8 @@ from segconf.metrics.streaming import ConfidenceMetrics
 STRATA = ("all", "boundary", "foreground")
 
 
+Spacing = tuple[float, ...]
+PIXELS, MILLIMETRES = "pixels", "mm"
 CHALLENGE_LIMIT = 0.65
 """Below this Jaccard index the ISIC challenge counts a case as a failure (0)."""
 _PICTURE_AXES = 2
@@ -34,7 +37,8 @@ class CaseScores:
     """The row of an image in `cases.csv`; nan where a score is not defined.
 
     Overlaps and outlines are those of the foreground, every class but 0. `class_dice` has a number
-    for each of these classes.
+    for each of these classes. Distances between outlines are in the unit: millimetres where the
+    spacing is known, else pixels. `surface_distance` is the average over both outlines.
     """
 
     case: str
@@ -47,18 +51,21 @@ class CaseScores:
     mean_confidence: float
     expected_dice: float
     hausdorff95: float
+    surface_distance: float
     surface_dice: float
+    unit: str
     class_dice: tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Tolerances:
-    """Distances in pixels of the grid on which an image is evaluated."""
+    """Distances on the grid on which an image is evaluated."""
 
     boundary: float = 5.0
-    """Half width of the boundary band."""
+    """Half width of the boundary band, in pixels."""
     surface: float = 2.0
-    """How far an outline may be off to count as right in the surface Dice."""
+    """How far an outline may be off to count as right in the surface Dice, in millimetres where the
+    spacing is known, else in pixels."""
 
 
 class Evaluator:
@@ -84,7 +91,13 @@ class Evaluator:
         return [row.group for row in self.rows]
 
     def add(
-        self, case: str, probabilities: Tensor, mask: NDArray[np.uint8], *, group: str | None = None
+        self,
+        case: str,
+        probabilities: Tensor,
+        mask: NDArray[np.uint8],
+        *,
+        group: str | None = None,
+        spacing: Spacing | None = None,
     ) -> None:
         """Evaluate an image by its probabilities; 255 in the mask = ignore.
 
@@ -93,25 +106,33 @@ class Evaluator:
             probabilities: (K, H, W) or (D, K, H, W).
             mask: (H, W) or (D, H, W).
             group: what the image belongs to; a group of its own when not given.
+            spacing: millimetres between the pixels of the mask along its axes, if known.
         """
         values, slices = _with_slices(probabilities, mask)
         metrics = ConfidenceMetrics(num_classes=self.classes)
         metrics.update_probabilities(values, slices)
-        self._count((case, group or case), metrics, values, slices)
+        self._count(_Name(case, group or case, spacing), metrics, values, slices)
 
     def add_logits(
-        self, case: str, logits: Tensor, mask: NDArray[np.uint8], *, group: str | None = None
+        self,
+        case: str,
+        logits: Tensor,
+        mask: NDArray[np.uint8],
+        *,
+        group: str | None = None,
+        spacing: Spacing | None = None,
     ) -> None:
         """Evaluate an image by its logits, after the temperature; the rest is as in `add`."""
         values, slices = _with_slices(logits, mask)
         metrics = ConfidenceMetrics(num_classes=self.classes)
         metrics.update(values, slices)
-        self._count((case, group or case), metrics, values, slices, are_logits=True)
+        name = _Name(case, group or case, spacing)
+        self._count(name, metrics, values, slices, are_logits=True)
         self.counts.append(class_counts(values.float().transpose(0, 1).numpy(), slices))
 
     def _count(
         self,
-        name: tuple[str, str],
+        name: "_Name",
         metrics: ConfidenceMetrics,
         values: Tensor,
         mask: NDArray[np.uint8],
@@ -130,6 +151,15 @@ class Evaluator:
         found = _Found.of(values, mask, are_logits=are_logits)
         self.rows.append(_scores(name, found, truth, metrics, self.tolerances.surface))
         self.summaries.append(metrics.summary())
+
+
+@dataclass(frozen=True, slots=True)
+class _Name:
+    """An image, the group it belongs to, and the distance between its pixels, if known."""
+
+    case: str
+    group: str
+    spacing: Spacing | None
 
 
 def _with_slices(values: Tensor, mask: NDArray[np.uint8]) -> tuple[Tensor, NDArray[np.uint8]]:
@@ -174,7 +204,7 @@ class _Found:
 
 
 def _scores(
-    name: tuple[str, str],
+    name: _Name,
     found: _Found,
     truth: NDArray[np.bool_],
     metrics: ConfidenceMetrics,
@@ -182,11 +212,11 @@ def _scores(
 ) -> CaseScores:
     merged = foreground_confusion(metrics.confusion)
     overlap = float(class_iou(merged)[1])
-    hausdorff95, surface = _outline_scores(found.foreground, truth, tolerance)
+    outlines = _outline_scores(found.foreground, truth, tolerance, name.spacing)
     values = metrics.compute()
     return CaseScores(
-        case=name[0],
-        group=name[1],
+        case=name.case,
+        group=name.group,
         dice=float(class_dice(merged)[1]),
         iou=overlap,
         challenge_jaccard=0.0 if overlap < CHALLENGE_LIMIT else overlap,
@@ -194,8 +224,10 @@ def _scores(
         ece=values["ece"],
         mean_confidence=found.mean_confidence,
         expected_dice=found.expected_dice,
-        hausdorff95=hausdorff95,
-        surface_dice=surface,
+        hausdorff95=outlines[0],
+        surface_distance=outlines[1],
+        surface_dice=outlines[2],
+        unit=PIXELS if name.spacing is None else MILLIMETRES,
         class_dice=tuple(class_dice(metrics.confusion)[1:].tolist()),
     )
 
@@ -220,19 +252,29 @@ def boundary_band(truth: NDArray[np.bool_], distance: float) -> NDArray[np.bool_
 
 
 def _outline_scores(
-    found: NDArray[np.bool_], truth: NDArray[np.bool_], tolerance: float
-) -> tuple[float, float]:
-    """Hausdorff-95 in pixels and surface Dice of (D, H, W); nan where one of the two is empty."""
+    found: NDArray[np.bool_],
+    truth: NDArray[np.bool_],
+    tolerance: float,
+    spacing: Spacing | None,
+) -> tuple[float, float, float]:
+    """Hausdorff-95, average distance and surface Dice of the outlines of (D, H, W).
+
+    All are nan where one of the two is empty.
+    """
     if not found.any() or not truth.any():
-        return math.nan, math.nan
+        return math.nan, math.nan, math.nan
     if len(truth) == 1:
         found, truth = found[0], truth[0]
     first, second = (
         torch.from_numpy(np.stack([~region, region]))[None].float() for region in (found, truth)
     )  # (1, 2, H, W) or (1, 2, D, H, W) each: background and foreground
+    # A slice of a volume has the spacing of its rows and columns.
+    steps = None if spacing is None else list(spacing[-truth.ndim :])
     with warnings.catch_warnings():
         # MONAI builds on parts of other libraries that announce changes of their own.
         warnings.simplefilter("ignore")
-        distance = compute_hausdorff_distance(first, second, percentile=95)
-        surface = compute_surface_dice(first, second, class_thresholds=[tolerance])
-    return float(distance), float(surface)
+        return (
+            float(compute_hausdorff_distance(first, second, percentile=95, spacing=steps)),
+            float(compute_average_surface_distance(first, second, symmetric=True, spacing=steps)),
+            float(compute_surface_dice(first, second, [tolerance], spacing=steps)),
+        )

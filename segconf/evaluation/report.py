@@ -33,7 +33,8 @@ Interval = tuple[float, float]
 Kept = TypeVar("Kept", ImageSummary, RiskCoverageCurve, ReliabilityCurve)
 SUMMARIES = "images.npz"
 NAMES = ("case", "group")
-SCORES = tuple(f.name for f in fields(CaseScores) if f.name not in (*NAMES, "class_dice"))
+SCORES = tuple(f.name for f in fields(CaseScores) if f.name not in (*NAMES, "unit", "class_dice"))
+DISTANCES = ("hausdorff95", "surface_distance")
 _SEVERAL = 2
 
 
@@ -58,6 +59,9 @@ def build_report(
     rows, groups = [scores_of_row(row) for row in evaluator.rows], evaluator.groups
     weights = draw_units(groups, torch.Generator().manual_seed(seed))  # (R, I)
     columns = {name: np.array([row[name] for row in rows]) for name in rows[0]}
+    units = sorted({row.unit for row in evaluator.rows})
+    if len(units) > 1:  # millimetres and pixels have no mean
+        columns |= {name: np.full(len(rows), math.nan) for name in DISTANCES}
     per_image = {name: _mean(values.tolist()) for name, values in columns.items()}
     overlaps = [row.dice for row in evaluator.rows if not math.isnan(row.dice)] or [math.nan]
     quartiles = np.quantile(overlaps, [0.25, 0.5, 0.75]).tolist()
@@ -66,6 +70,7 @@ def build_report(
         "images": len(rows),
         "groups": len(set(groups)),
         "resampled": resampled_unit(groups),
+        "distance_unit": " and ".join(units),
         "pixels": evaluator.pooled["all"].pixels,
     }
     return EvaluationReport(
@@ -166,11 +171,11 @@ def _mean(values: Sequence[float]) -> float:
 
 def _table(rows: Sequence[CaseScores]) -> str:
     text = io.StringIO()
-    writer = csv.DictWriter(text, [*NAMES, *scores_of_row(rows[0])], lineterminator="\n")
+    writer = csv.DictWriter(text, [*NAMES, *scores_of_row(rows[0]), "unit"], lineterminator="\n")
     writer.writeheader()
     for row in rows:
         known = {n: "" if math.isnan(value) else value for n, value in scores_of_row(row).items()}
-        writer.writerow({"case": row.case, "group": row.group, **known})
+        writer.writerow({"case": row.case, "group": row.group, **known, "unit": row.unit})
     return text.getvalue()
 
 

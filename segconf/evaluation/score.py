@@ -121,7 +121,8 @@ def _add_case(
 ) -> None:
     path = mask.path
     truth = read_mask(path, classes=evaluator.classes, ignore_255=ignore_255)
-    probabilities = _oriented(case, read_header(path))
+    header = read_header(path)
+    probabilities = _oriented(case, header)
     if truth.shape != tuple(probabilities.shape[1:]):
         raise DataError(
             f"{case.path}: {tuple(probabilities.shape[1:])}, its mask {path.name} "
@@ -129,7 +130,7 @@ def _add_case(
         )
     try:
         values = probabilities if truth.ndim == PICTURE_AXES else probabilities.movedim(0, 1)
-        evaluator.add(case.name, values, truth, group=mask.group)
+        evaluator.add(case.name, values, truth, group=mask.group, spacing=header.spacing())
     except ValueError as error:
         raise DataError(f"{case.path}: {error}") from error
 

@@ -136,6 +136,47 @@ def same_grid(first: Affine, second: Affine, shape: Shape) -> bool:
     return bool(apart.max() <= _SAME_GRID * voxel)
 
 
+def affine_of(
+    affine: Affine, grid: tuple[int, int], *, slice_index: int | None, size: tuple[int, int] | None
+) -> Affine:
+    """(4, 4) affine of one slice, or of a resized grid, of a volume.
+
+    Args:
+        affine: of the pixels of the whole volume, from (column, row, slice).
+        grid: height and width of its slices.
+        slice_index: the slice that was taken, if one was.
+        size: height and width after resizing, if it was resized.
+    """
+    if slice_index is not None:
+        affine = affine @ _voxel_map(offset=(0, 0, slice_index))
+    if size is not None:
+        affine = affine @ _resize_map(grid, size)
+    return affine
+
+
+def spacing_of(affine: Affine, axes: int) -> tuple[float, ...] | None:
+    """Distance between pixel centres along (H, W) or (D, H, W); None where one is no distance."""
+    steps = np.linalg.norm(affine[:3, :3], axis=0)[:axes]  # columns, rows, slices
+    if not (np.isfinite(steps) & (steps > 0)).all():
+        return None
+    return tuple(float(step) for step in steps[::-1])
+
+
+def _voxel_map(
+    *, scale: tuple[float, ...] = (1, 1, 1), offset: tuple[float, ...] = (0, 0, 0)
+) -> Affine:
+    """(4, 4) map from new to old voxel indices (column, row, slice)."""
+    matrix = np.diag([*scale, 1.0])
+    matrix[:3, 3] = offset
+    return matrix
+
+
+def _resize_map(old: tuple[int, int], new: tuple[int, int]) -> Affine:
+    """Voxel indices of a resized slice in the old one: outer edges stay where they are."""
+    rows, columns = (before / after for before, after in zip(old, new, strict=True))
+    return _voxel_map(scale=(columns, rows, 1), offset=((columns - 1) / 2, (rows - 1) / 2, 0))
+
+
 def _agreement(closest: Affine, order: tuple[int, ...]) -> float:
     """How well the axes of a file agree with anatomical axes of that order."""
     return math.fsum(abs(closest[name, axis]) for axis, name in enumerate(order))

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from segconf.errors import DataError
-from segconf.images.orientation import Affine, Orientation
+from segconf.images.orientation import Affine, Orientation, affine_of, spacing_of
 
 Size = tuple[int, int]
 """Height and width, in this order."""
@@ -67,6 +67,13 @@ class Header:
     channels: int
     affine: Affine | None = None
     orientation: Orientation | None = None
+
+    def spacing(self, size: Size | None = None) -> tuple[float, ...] | None:
+        """Millimetres between (slices,) rows and columns, on another grid where one is given."""
+        if self.affine is None:
+            return None
+        affine = affine_of(self.affine, self.size, slice_index=None, size=size)
+        return spacing_of(affine, 2 if self.slices == 1 else 3)
 
 
 @dataclass(frozen=True, slots=True)

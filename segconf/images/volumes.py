@@ -1,4 +1,4 @@
-"""Common to formats of volumes: intensity windows, channels, and the affine of another grid."""
+"""Common to formats of volumes: intensity windows and channels."""
 
 from pathlib import Path
 from typing import Any
@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from segconf.errors import DataError
-from segconf.images.types import ByteArray, Size, Window
+from segconf.images.types import ByteArray, Window
 
 _PERCENTILES = (0.5, 99.5)
 
@@ -60,44 +60,3 @@ def with_channels(path: Path, pixels: ByteArray, channels: int, *, is_colour: bo
         f"{path}: {channels} channels were asked for, the file has {found}. "
         f"Set model.channels to {found}, or give files with as many channels."
     )
-
-
-def affine_of(
-    affine: NDArray[np.float64], grid: Size, *, slice_index: int | None, size: Size | None
-) -> NDArray[np.float64]:
-    """(4, 4) affine of one slice, or of a resized grid, of a volume.
-
-    Args:
-        affine: of the pixels of the whole volume, from (column, row, slice).
-        grid: height and width of its slices.
-        slice_index: the slice that was taken, if one was.
-        size: height and width after resizing, if it was resized.
-    """
-    if slice_index is not None:
-        affine = affine @ _voxel_map(offset=(0, 0, slice_index))
-    if size is not None:
-        affine = affine @ _resize_map(grid, size)
-    return affine
-
-
-def spacing_of(affine: NDArray[np.float64], axes: int) -> tuple[float, ...] | None:
-    """Distance between pixel centres along (H, W) or (D, H, W); None where one is no distance."""
-    steps = np.linalg.norm(affine[:3, :3], axis=0)[:axes]  # columns, rows, slices
-    if not (np.isfinite(steps) & (steps > 0)).all():
-        return None
-    return tuple(float(step) for step in steps[::-1])
-
-
-def _voxel_map(
-    *, scale: tuple[float, ...] = (1, 1, 1), offset: tuple[float, ...] = (0, 0, 0)
-) -> NDArray[np.float64]:
-    """(4, 4) map from new to old voxel indices (column, row, slice)."""
-    matrix = np.diag([*scale, 1.0])
-    matrix[:3, 3] = offset
-    return matrix
-
-
-def _resize_map(old: Size, new: Size) -> NDArray[np.float64]:
-    """Voxel indices of a resized slice in the old one: outer edges stay where they are."""
-    rows, columns = (before / after for before, after in zip(old, new, strict=True))
-    return _voxel_map(scale=(columns, rows, 1), offset=((columns - 1) / 2, (rows - 1) / 2, 0))

@@ -120,8 +120,8 @@ def write_maps(folder: PredictionFolder, row: CaseRow, image: Image, maps: Maps)
     if maps.probabilities is not None:
         make_folder(folder.probabilities(row.case, 0, suffix).parent)
         for number, values in enumerate(maps.probabilities):
-            levels = np.rint(values * FULL_SCALE).astype(np.uint16).reshape(shape)
-            write_confidence(folder.probabilities(row.case, number, suffix), levels, like=image)
+            path = folder.probabilities(row.case, number, suffix)
+            write_confidence(path, values.reshape(shape), like=image)
 
 
 def write_row(folder: PredictionFolder, row: CaseRow) -> None:

@@ -24,7 +24,7 @@ from segconf.conventions import FULL_SCALE
 from segconf.errors import DataError
 from segconf.images.image_format import ImageFormat, register
 from segconf.images.nifti_grid import millimetres_per_unit, on_grid
-from segconf.images.orientation import Affine, Orientation
+from segconf.images.orientation import Affine, Orientation, affine_of, spacing_of
 from segconf.images.resizing import resize_pixels
 from segconf.images.types import (
     Header,
@@ -36,7 +36,7 @@ from segconf.images.types import (
     describe_os_error,
     reason,
 )
-from segconf.images.volumes import affine_of, percentile_window, spacing_of, to_bytes, with_channels
+from segconf.images.volumes import percentile_window, to_bytes, with_channels
 
 _BROKEN = (
     *(OSError, EOFError, ValueError, TypeError, LookupError, ArithmeticError, MemoryError),

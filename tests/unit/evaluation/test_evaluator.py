@@ -8,6 +8,7 @@ import torch
 
 from segconf.calibration.threshold import fit_threshold
 from segconf.evaluation.evaluator import Evaluator, Tolerances, boundary_band
+from segconf.evaluation.report import build_report
 from segconf.metrics.overlap import expected_dice
 from tests.references import metrics as reference
 
@@ -91,6 +92,57 @@ def test_outline_scores_of_a_shifted_square():
     edge = {(r, c) for r in range(10, 30) for c in range(10, 30) if r in (10, 29) or c in (10, 29)}
     moved = {(r, c + 3) for r, c in edge}
     assert exact.surface_dice == pytest.approx(2 * len(edge & moved) / (len(edge) + len(moved)))
+
+
+def slow_outline(region):
+    """Voxels of a region with a neighbour outside of it, across a side."""
+    inside = {index for index in np.ndindex(region.shape) if region[index]}
+    steps = [(1, 0, 0), (-1, 0, 0), (0, 1, 0), (0, -1, 0), (0, 0, 1), (0, 0, -1)]
+    return [
+        (d, h, w)
+        for d, h, w in sorted(inside)
+        if any((d + i, h + j, w + k) not in inside for i, j, k in steps)
+    ]
+
+
+def slow_distances(one, other, spacing):
+    """From every voxel of one outline to the nearest of the other, in millimetres."""
+    return [
+        min(math.dist(np.multiply(a, spacing), np.multiply(b, spacing)) for b in other) for a in one
+    ]
+
+
+@pytest.mark.parametrize("spacing", [(3.0, 0.5, 1.5), (0.7, 0.7, 0.7)])
+def test_distances_of_a_volume_are_in_millimetres(spacing):
+    rng = np.random.default_rng(0)
+    truth = np.zeros((5, 12, 11), np.uint8)
+    truth[1:4, 3:9, 2:8] = 1
+    probability = np.where(np.roll(truth, (1, 2, 1), (0, 1, 2)) == 1, 0.9, 0.1)
+    probability = np.where(rng.random(truth.shape) < 0.02, 0.8, probability)
+    evaluator = Evaluator(2, Tolerances(surface=1.0))
+    values = torch.from_numpy(np.stack([1 - probability, probability], axis=1))  # (D, K, H, W)
+    evaluator.add("v", values, truth, spacing=spacing)
+    (row,) = evaluator.rows
+
+    edges = slow_outline(probability > 0.5), slow_outline(truth == 1)
+    there, back = slow_distances(*edges, spacing), slow_distances(*edges[::-1], spacing)
+    assert row.unit == "mm"
+    assert row.surface_distance == pytest.approx(np.mean(there + back), rel=1e-5)
+    expected = max(np.percentile(there, 95), np.percentile(back, 95))
+    assert row.hausdorff95 == pytest.approx(expected, rel=1e-5)
+
+
+def test_pixels_and_millimetres_have_no_common_mean():
+    mask = np.zeros((1, 8, 8), np.uint8)
+    mask[0, 2:5, 2:5] = 1
+    values = torch.from_numpy(np.stack([1.0 - mask, mask], axis=1).astype(np.float32))
+    evaluator = Evaluator(2, Tolerances())
+    evaluator.add("picture", values, mask)
+    evaluator.add("slice", values, mask, spacing=(0.5, 0.5))
+    report = build_report(evaluator, {})
+    assert report.about["distance_unit"] == "mm and pixels"
+    assert math.isnan(report.per_image["hausdorff95"])
+    assert report.per_image["dice"] == 1.0
 
 
 def test_empty_prediction_or_mask_has_no_outline_score():
