@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 from segconf.images.dicom_files import VOLUME_SUFFIX, files_of
 from segconf.images.dicom_stack import open_stack
 from segconf.images.image_format import ImageFormat, register
+from segconf.images.orientation import affine_of, spacing_of
 from segconf.images.resizing import resize_pixels
 from segconf.images.types import Header, Image, ReadOptions, check_ceiling
-from segconf.images.volumes import affine_of, spacing_of, to_bytes, with_channels
+from segconf.images.volumes import to_bytes, with_channels
 
 
 @register
