@@ -46,20 +46,11 @@ def train(
             rich_help_panel="Labels",
         ),
     ] = None,
-    pseudo_labels: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DECISIONS",
-            help="File exported by the review page: what was accepted counts as a mask.",
-            show_default="none",
-            rich_help_panel="Labels",
-        ),
-    ] = None,
-    pseudo_labels_folder: Annotated[
-        Path | None,
+    corrections: Annotated[
+        list[Path] | None,
         typer.Option(
             metavar="MAPS",
-            help="Prediction folder that the decisions are about.",
+            help="Reviewed prediction folder: accepted and corrected masks are labels; repeatable.",
             show_default="none",
             rich_help_panel="Labels",
         ),
@@ -137,10 +128,7 @@ def train(
             "data.labeled": labeled,
             "data.labeled_list": str(labeled_list) if labeled_list else None,
             "data.labels_from_query": str(labels_from_query) if labels_from_query else None,
-            "data.pseudo_labels": str(pseudo_labels) if pseudo_labels else None,
-            "data.pseudo_labels_folder": (
-                str(pseudo_labels_folder) if pseudo_labels_folder else None
-            ),
+            "data.corrections": [str(maps) for maps in corrections] if corrections else None,
             "training.method": method.value if method else None,
             "training.epochs": epochs,
             "training.seed": seed,

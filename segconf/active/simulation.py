@@ -87,8 +87,7 @@ class Simulation:
     def configured(self, *, seed: int, queue: Path | None = None) -> ExperimentConfig:
         """Configuration of a training: from the start labels, or those that a queue adds."""
         values = self.config.model_dump()
-        values["data"] |= {"labeled_list": None, "pseudo_labels": None}
-        values["data"] |= {"pseudo_labels_folder": None}
+        values["data"] |= {"labeled_list": None, "corrections": ()}
         values["data"] |= {"labeled": None if queue else self.start, "labels_from_query": queue}
         # These networks predict only images of their own data set.
         values["training"] |= {"seed": seed, "ood_detector": False}

@@ -18,8 +18,10 @@ RENAMED = {
     "data.validation_share": "data.validation_fraction",
     "data.test_share": "data.test_fraction",
     "data.resume_labels": "data.labels_from_query",
-    "data.accept_as_labels": "data.pseudo_labels",
-    "data.maps": "data.pseudo_labels_folder",
+    "data.accept_as_labels": "data.corrections",
+    "data.maps": "data.corrections",
+    "data.pseudo_labels": "data.corrections",
+    "data.pseudo_labels_folder": "data.corrections",
     "training.average_decay": "training.ema_decay",
     "training.plain_pass": "training.unaugmented_bn_mode",
     "training.features": "training.ood_detector",
@@ -191,6 +193,8 @@ def _describe(entry: Mapping[str, Any]) -> str:
     if "enum" in entry:
         return "one of " + ", ".join(map(str, entry["enum"]))
     if entry.get("type") == "array":
+        if "prefixItems" not in entry:
+            return f"a list, each {_describe(entry['items'])}"
         items = entry["prefixItems"]
         return f"a list of {len(items)}, each {_describe(items[0])}"
     names = {"integer": "a whole number", "number": "a number", "string": "a text"}

@@ -47,6 +47,10 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+_GONE = ("pseudo_labels", "pseudo_labels_folder")
+"""Keys of the data that `corrections` replaces."""
+
+
 class DataConfig(Section):
     """Which images are used, and on which grid."""
 
@@ -61,10 +65,9 @@ class DataConfig(Section):
     """Decides which masks may be used; `training.seed` when not given."""
     labels_from_query: Path | None = None
     """List that `segconf query` wrote: its images, and those that the queried run had labeled."""
-    pseudo_labels: Path | None = None
-    """Decisions of the review page: what was accepted there is used like a mask."""
-    pseudo_labels_folder: Path | None = None
-    """Prediction folder that the decisions are about."""
+    corrections: tuple[Path, ...] = ()
+    """Prediction folders that were reviewed: masks that were accepted or corrected are labels. The
+    later of two folders counts."""
     validation_fraction: Fraction = 0.15
     """Fraction of a folder data set without `val/` that is held out for validation."""
     test_fraction: Fraction = 0.15
@@ -76,17 +79,20 @@ class DataConfig(Section):
     max_pixels: Count = DEFAULT_MAX_PIXELS
     """Larger pictures are refused."""
 
+    @model_validator(mode="before")
+    @classmethod
+    def _without_unused(cls, values: object) -> object:
+        """Leave out keys that are gone where they were not used: runs keep all their settings."""
+        if not isinstance(values, dict):
+            return values
+        return {key: v for key, v in values.items() if key not in _GONE or v is not None}
+
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         choices = (self.labeled, self.labeled_list, self.labels_from_query)
         if sum(choice is not None for choice in choices) > 1:
             raise ValueError(
                 "labeled, labeled_list and labels_from_query exclude each other: give one of them"
-            )
-        if (self.pseudo_labels is None) != (self.pseudo_labels_folder is None):
-            raise ValueError(
-                "pseudo_labels and pseudo_labels_folder go together: the decisions, and the "
-                "prediction folder they are about"
             )
         if self.validation_fraction + self.test_fraction >= 1:
             raise ValueError("validation_fraction and test_fraction leave no image for training")

@@ -19,6 +19,14 @@ HOLD_OUT_SEED = 0
 
 
 @dataclass(frozen=True, slots=True)
+class ReviewedLabel:
+    """A mask of a review that serves as a label: accepted as it was predicted, or corrected."""
+
+    path: Path
+    corrected: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Split:
     """Cases by their role. The masks of unlabeled cases are hidden: their path is None."""
 
@@ -28,6 +36,8 @@ class Split:
     test: tuple[Case, ...]
     accepted: frozenset[str] = frozenset()
     """Ids of the labeled cases whose mask is a prediction that was accepted in review."""
+    corrected: frozenset[str] = frozenset()
+    """Ids of those whose mask is a prediction that was corrected in review."""
 
     @property
     def unit(self) -> str:
@@ -50,15 +60,17 @@ class Split:
         roles |= {"validation": self.validation, "test": self.test}
         return {role: [case.id for case in cases] for role, cases in roles.items()}
 
-    def with_accepted(self, masks: Mapping[str, Path]) -> "Split":
-        """Label unlabeled cases with accepted predictions, by id; a labeled case keeps its mask."""
-        moved = {case.id for case in self.unlabeled} & masks.keys()
-        labeled = [replace(c, mask_path=masks[c.id]) for c in self.unlabeled if c.id in moved]
+    def with_reviewed(self, masks: Mapping[str, ReviewedLabel]) -> "Split":
+        """Label unlabeled cases with reviewed masks, by id; a labeled case keeps its own mask."""
+        moved = {case.id: masks[case.id] for case in self.unlabeled if case.id in masks}
+        labeled = [replace(c, mask_path=moved[c.id].path) for c in self.unlabeled if c.id in moved]
+        corrected = frozenset(id_ for id_, found in moved.items() if found.corrected)
         return replace(
             self,
             labeled=tuple(sorted((*self.labeled, *labeled), key=lambda case: case.id)),
             unlabeled=tuple(case for case in self.unlabeled if case.id not in moved),
-            accepted=frozenset(moved),
+            accepted=frozenset(moved) - corrected,
+            corrected=corrected,
         )
 
 

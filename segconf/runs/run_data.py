@@ -24,6 +24,8 @@ class RunData:
     """SHA-256 of the decoded images and masks that the run is trained and validated on, by kind."""
     accepted: Mapping[str, str] = field(default_factory=dict)
     """Predictions that were accepted as labels: the mask file of each of these labeled images."""
+    corrected: Mapping[str, str] = field(default_factory=dict)
+    """The same for predictions that were corrected."""
 
     @classmethod
     def of(cls, dataset: str, data: Path | None, split: Split) -> "RunData":
@@ -32,11 +34,11 @@ class RunData:
         folder = dataset_folder(dataset, data)
         is_kept = data is not None or (is_named(dataset) and not folder.is_absolute())
         where = str(folder.absolute()) if is_kept else None
-        accepted = {
-            case.id: str(case.mask_path.absolute())
-            for case in split.labeled
-            if case.id in split.accepted and case.mask_path is not None
-        }
+        masks = {c.id: str(c.mask_path.absolute()) for c in split.labeled if c.mask_path}
+        accepted, corrected = (
+            {id_: path for id_, path in masks.items() if id_ in chosen}
+            for chosen in (split.accepted, split.corrected)
+        )
         return cls(
             dataset_key(dataset),
             where,
@@ -44,6 +46,7 @@ class RunData:
             unit=split.unit,
             labels=split.labels,
             accepted=accepted,
+            corrected=corrected,
         )
 
     @property

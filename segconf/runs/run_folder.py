@@ -111,6 +111,7 @@ class RunFolder:
                 values.get("labels"),
                 values.get("pixels", {}),
                 values.get("accepted", {}),
+                values.get("corrected", {}),
             )
             known = values.get("ids_sha256")
         except (OSError, ValueError, KeyError, TypeError) as error:
@@ -151,12 +152,15 @@ class RunFolder:
 
 def _split_values(data: RunData) -> dict[str, object]:
     """The content of `split.json`."""
-    marked = {"accepted": data.accepted} if data.accepted else {}
+    reviewed = {"accepted": data.accepted, "corrected": data.corrected}
+    marked = {kind: masks for kind, masks in reviewed.items() if masks}
+    counts = {kind: len(masks) for kind, masks in reviewed.items()}
     return {
         "dataset": data.dataset,
         "data": data.data,
         "unit": data.unit,
         "labels": data.label_count,
+        "reviewed": counts,
         **data.ids,
         **marked,
         "pixels": data.pixels,
@@ -166,7 +170,8 @@ def _split_values(data: RunData) -> dict[str, object]:
 
 def _ids_hash(data: RunData) -> str:
     """SHA-256 of the roles of all images."""
-    content = json.dumps([data.ids, data.accepted], sort_keys=True)
+    corrected = [data.corrected] if data.corrected else []
+    content = json.dumps([data.ids, data.accepted, *corrected], sort_keys=True)
     return hashlib.sha256(content.encode()).hexdigest()
 
 

@@ -6,11 +6,12 @@ from pathlib import Path
 
 from segconf.config.schema import ExperimentConfig, setting_differences
 from segconf.data.cases import CaseSet, raise_problems
+from segconf.data.corrections import reviewed_masks
 from segconf.data.datasets.dataset import HoldOut, find_cases
-from segconf.data.decisions import decided_cases, read_decisions
-from segconf.data.splits import Split, read_id_list, split_cases
+from segconf.data.decisions import decided_cases
+from segconf.data.splits import ReviewedLabel, Split, read_id_list, split_cases
 from segconf.errors import DataError, TrainingError
-from segconf.images.image_format import map_file
+from segconf.files import file_hash
 from segconf.methods.method import method_of
 from segconf.processes import ProcessGroup
 from segconf.runs.run_data import RunData
@@ -59,27 +60,24 @@ def label(
     """
     options = config.data
     names: Path | Sequence[str] | None = options.labeled_list
-    accepted: dict[str, Path] = {}
+    reviewed: dict[str, ReviewedLabel] = {}
     before: RunData | None = resumed.data() if resumed is not None else None
     if before is None and options.labels_from_query is not None:
         before = queried_run(options.labels_from_query).data()
         names = [*_own_masks(before), *read_id_list(options.labels_from_query)]
-    elif before is not None and any((names, options.labels_from_query, options.pseudo_labels)):
+    elif before is not None and any((names, options.labels_from_query, options.corrections)):
         names = _own_masks(before)
     if before is not None:
         found = before.arranged(found)
-        accepted = {id_: Path(mask) for id_, mask in before.accepted.items()}
-    if (
-        resumed is None
-        and options.pseudo_labels is not None
-        and options.pseudo_labels_folder is not None
-    ):
-        accepted |= accepted_masks(options.pseudo_labels, options.pseudo_labels_folder, found)
-    _check_files(accepted)
+        reviewed = _remembered(before)
+    if resumed is None:
+        for maps in options.corrections:
+            reviewed |= reviewed_labels(maps, found)
+    _check_files(reviewed)
     counted = options.labeled if names is None else None
     seed = config.training.seed if options.split_seed is None else options.split_seed
     split = split_cases(found, labeled=counted, labeled_list=names, seed=seed)
-    return found, split.with_accepted(accepted)
+    return found, split.with_reviewed(reviewed)
 
 
 def queried_run(queue: Path) -> RunFolder:
@@ -107,39 +105,56 @@ def queried_run(queue: Path) -> RunFolder:
     return RunFolder(folder)
 
 
-def accepted_masks(decisions: Path, maps: Path, found: CaseSet) -> dict[str, Path]:
-    """Masks of the training images whose prediction was accepted, by id.
+def reviewed_labels(maps: Path, found: CaseSet) -> dict[str, ReviewedLabel]:
+    """Accepted and corrected masks of a prediction folder, by the id of their training image.
+
+    Of a volume of which one slice was corrected, that slice alone is a label.
 
     Raises:
-        DataError: an accepted case is no training image, or has no mask in the prediction folder.
+        DataError: a reviewed case is no training image, or its image has changed since.
     """
-    accepted = {n: d for n, d in read_decisions(decisions).items() if d == "accept"}
-    matched, unknown = decided_cases(accepted, found.training)
-    problems = [f"{name}: accepted, but no training image of that name" for name in unknown]
-    masks: dict[str, Path] = {}
+    masks = {mask.case: mask for mask in reviewed_masks(maps)}
+    words = {name: "corrected" if mask.corrected else "accepted" for name, mask in masks.items()}
+    matched, unknown = decided_cases(words, found.training)
+    problems = [f"{name}: {words[name]}, but no training image of that name" for name in unknown]
+    labels: dict[str, ReviewedLabel] = {}
     for name, cases in matched.items():
-        mask = map_file(maps / "masks", name, cases[0].image_path)
-        if mask.is_file():
-            masks |= dict.fromkeys((case.id for case in cases), mask)
-        else:
-            problems.append(f"{name}: accepted, but there is no {mask}")
-    raise_problems(problems, decisions)
-    return masks
+        mask, image = masks[name], cases[0].image_path
+        if mask.image_sha256 and image.exists() and file_hash(image) != mask.image_sha256:
+            problems.append(f"{name}: {words[name]}, but {image} is another image than it was then")
+            continue
+        for case in cases:
+            if mask.slice is None or case.slice_index in (None, mask.slice):
+                labels[case.id] = ReviewedLabel(mask.path, mask.corrected)
+    raise_problems(problems, maps)
+    return labels
 
 
 def _own_masks(before: RunData) -> list[str]:
     """Labeled images of a run whose mask belongs to the data set."""
-    return [id_ for id_ in before.ids["labeled"] if id_ not in before.accepted]
+    reviewed = {*before.accepted, *before.corrected}
+    return [id_ for id_ in before.ids["labeled"] if id_ not in reviewed]
 
 
-def _check_files(accepted: dict[str, Path]) -> None:
+def _remembered(before: RunData) -> dict[str, ReviewedLabel]:
+    """Reviewed labels of an earlier run."""
+    kinds = ((before.accepted, False), (before.corrected, True))
+    return {
+        id_: ReviewedLabel(Path(mask), corrected)
+        for masks, corrected in kinds
+        for id_, mask in masks.items()
+    }
+
+
+def _check_files(reviewed: dict[str, ReviewedLabel]) -> None:
     gone = [
-        f"{mask}: accepted as the label of {id_}, but gone"
-        for id_, mask in accepted.items()
-        if not mask.is_file()
+        f"{label.path}: {'corrected' if label.corrected else 'accepted'} as the label of {id_}, "
+        "but gone"
+        for id_, label in reviewed.items()
+        if not label.path.is_file()
     ]
     if gone:
-        raise_problems(gone, next(iter(accepted.values())).parent)
+        raise_problems(gone, next(iter(reviewed.values())).path.parent)
 
 
 def check_same_run(run: RunFolder, config: ExperimentConfig, data: RunData) -> None:

@@ -207,8 +207,8 @@ def test_a_simulation_by_hand(segconf, demo, tmp_path):
         ),
         (["active", "nowhere"], "nowhere: no such folder or data set"),
         (
-            ["train", "discs", "--pseudo-labels", "d.json"],
-            "pseudo_labels and pseudo_labels_folder go",
+            ["train", "discs", "--corrections", "maps"],
+            "decisions.csv: no such file",
         ),
     ],
 )

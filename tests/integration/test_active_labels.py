@@ -7,11 +7,14 @@ import pytest
 from PIL import Image
 
 from segconf.data.cache import PixelCache
+from segconf.data.corrections import CorrectionRecord, write_correction
 from segconf.data.datasets.dataset import find_cases
+from segconf.data.decisions import Decision, decisions_file, write_decisions
 from segconf.data.preprocessing import Preprocessing
 from segconf.data.training_set import prepare_training
 from segconf.errors import ConfigError, DataError, TrainingError
 from segconf.evaluation.evaluate import EvaluationOptions, evaluate
+from segconf.files import file_hash
 from segconf.runs.run_folder import RunFolder
 from segconf.training.labels import label
 from tests.conftest import write_folder
@@ -102,17 +105,74 @@ def maps(tmp_path):
     (tmp_path / "maps/masks").mkdir(parents=True)
     for name in ("case_002", "case_003"):
         Image.fromarray(square).save(tmp_path / f"maps/masks/{name}.png")
-    decide(tmp_path, case_002="accept", case_003="edit")
+    decide(tmp_path / "maps", case_002="accept", case_003="edit")
     return tmp_path / "maps"
 
 
-def decide(folder, **decisions):
-    rows = [{"case": case, "decision": decision} for case, decision in decisions.items()]
-    content = {"format": "segconf decisions 1", "decisions": rows}
-    (folder / "decisions.json").write_text(json.dumps(content))
+def decide(maps, **decisions):
+    rows = [Decision(case, f"{case}.png", decision) for case, decision in decisions.items()]
+    write_decisions(decisions_file(maps), rows)
 
 
-ACCEPT = NEXT | {"data__pseudo_labels": "decisions.json", "data__pseudo_labels_folder": "maps"}
+def correct(maps, case, image):
+    """A corrected mask: the lower half of the picture."""
+    mask = np.zeros((32, 32), np.uint8)
+    mask[16:] = 1
+    record = CorrectionRecord(
+        case=case,
+        file=f"{case}.png",
+        slice=None,
+        classes=2,
+        corrected_at="2026-01-01T00:00:00Z",
+        model_sha256="",
+        image_sha256=file_hash(image),
+        mask_sha256="",
+    )
+    write_correction(maps, record, mask)
+    return mask
+
+
+ACCEPT = NEXT | {"data__corrections": ["maps"]}
+
+
+@pytest.mark.usefixtures("first")
+def test_corrected_masks_are_labels_and_counted(folder_dataset, tmp_path, maps):
+    mask = correct(maps, "case_003", folder_dataset / "images/case_003.png")
+    decide(maps, case_002="accept", case_003="corrected")
+    _, split = label(find_cases(str(folder_dataset)), settings(**ACCEPT))
+    assert (split.accepted, split.corrected) == ({"case_002"}, {"case_003"})
+    pixels = prepare_training(PixelCache(folder_dataset, Preprocessing.of(settings())), split)
+    rows = dict(zip(pixels.labeled_rows.tolist(), pixels.labeled_masks, strict=True))
+    assert np.array_equal(rows[3], mask)
+
+    train_tiny(folder_dataset, tmp_path / "second", **ACCEPT)
+    found = saved(tmp_path / "second")
+    assert (found["labels"], found["reviewed"]) == (7, {"accepted": 1, "corrected": 1})
+    assert found["corrected"] == {"case_003": str(maps / "corrected/case_003.png")}
+    assert found["accepted"] == {"case_002": str(maps / "masks/case_002.png")}
+    assert found["unlabeled"] == ["case_007"]  # what `segconf query` may ask for
+    again = RunFolder(tmp_path / "second").data()
+    assert again.corrected == found["corrected"]
+
+
+@pytest.mark.usefixtures("first")
+def test_the_later_of_two_reviews_counts(folder_dataset, tmp_path, maps):
+    later = tmp_path / "later"
+    correct(later, "case_002", folder_dataset / "images/case_002.png")
+    decide(later, case_002="corrected")
+    both = NEXT | {"data__corrections": [str(maps), str(later)]}
+    _, split = label(find_cases(str(folder_dataset)), settings(**both))
+    assert (split.accepted, split.corrected) == (frozenset(), {"case_002"})
+
+
+@pytest.mark.usefixtures("first")
+def test_a_correction_of_another_image_is_refused(folder_dataset, maps):
+    correct(maps, "case_003", folder_dataset / "images/case_004.png")
+    decide(maps, case_003="corrected")
+    with pytest.raises(
+        DataError, match=r"case_003: corrected, but .*case_003\.png is another image"
+    ):
+        label(find_cases(str(folder_dataset)), settings(**ACCEPT))
 
 
 @pytest.mark.usefixtures("first")
@@ -137,7 +197,7 @@ def test_accepted_labels_are_remembered(folder_dataset, tmp_path, maps):
     train_tiny(folder_dataset, tmp_path / "whole", **ACCEPT)
     with pytest.raises(KeyboardInterrupt):
         train_tiny(folder_dataset, tmp_path / "second", listener=Interrupter(1, 1), **ACCEPT)
-    decide(tmp_path, case_003="accept")  # more review in the meantime
+    decide(maps, case_003="accept")  # more review in the meantime
     train_tiny(folder_dataset, tmp_path / "second", resume=True, **ACCEPT)
     assert differences(contents(tmp_path / "whole"), contents(tmp_path / "second")) == []
 
@@ -151,7 +211,7 @@ def test_accepted_labels_are_remembered(folder_dataset, tmp_path, maps):
     mask = maps / "masks/case_002.png"
     content = mask.read_bytes()
     Image.fromarray(np.eye(32, dtype=np.uint8)).save(mask)
-    with pytest.raises(TrainingError, match="files of the data set have other sizes"):
+    with pytest.raises(TrainingError, match="masks have other pixels"):
         train_tiny(folder_dataset, tmp_path / "second", resume=True, **ACCEPT)
     mask.unlink()
     with pytest.raises(DataError, match="accepted as the label of case_002, but gone"):
@@ -159,9 +219,9 @@ def test_accepted_labels_are_remembered(folder_dataset, tmp_path, maps):
     mask.write_bytes(content)
 
 
-@pytest.mark.usefixtures("first", "maps")
-def test_a_true_mask_wins_over_an_accepted_prediction(folder_dataset, tmp_path):
-    decide(tmp_path, case_001="accept", case_002="accept")
+@pytest.mark.usefixtures("first")
+def test_a_true_mask_wins_over_an_accepted_prediction(folder_dataset, tmp_path, maps):
+    decide(maps, case_001="accept", case_002="accept")
     square = tmp_path / "maps/masks/case_002.png"
     (tmp_path / "maps/masks/case_001.png").write_bytes(square.read_bytes())
     _, split = label(find_cases(str(folder_dataset)), settings(**ACCEPT))
@@ -177,16 +237,18 @@ def test_nothing_is_accepted_unless_asked(first, folder_dataset, maps):
     assert len(split.labeled) == len(RunFolder(first).data().ids["labeled"]) + 2
 
 
-@pytest.mark.usefixtures("first", "maps")
+@pytest.mark.usefixtures("first")
 @pytest.mark.parametrize(
     ("decisions", "named"),
     [
         ({"case_002": "accept", "case_009": "accept"}, "case_009: accepted, but no training image"),
-        ({"case_007": "accept"}, "case_007: accepted, but there is no maps/masks/case_007.png"),
+        ({"case_007": "accept"}, "maps/masks/case_007.png: the accepted mask of case_007 is gone"),
     ],
 )
-def test_accepted_cases_that_cannot_be_used(folder_dataset, tmp_path, decisions, named):
-    decide(tmp_path, **decisions)
+def test_accepted_cases_that_cannot_be_used(folder_dataset, maps, decisions, named):
+    square = (maps / "masks/case_002.png").read_bytes()
+    (maps / "masks/case_009.png").write_bytes(square)
+    decide(maps, **decisions)
     with pytest.raises(DataError) as refusal:
         label(find_cases(str(folder_dataset)), settings(**ACCEPT))
     assert named in str(refusal.value)
@@ -219,7 +281,8 @@ def test_a_list_that_query_did_not_write(folder_dataset, tmp_path, text, named):
 
 
 def test_contradictions_of_the_configuration():
-    with pytest.raises(ConfigError, match="pseudo_labels and pseudo_labels_folder go together"):
+    with pytest.raises(ConfigError, match=r"data.pseudo_labels: is called data.corrections"):
         settings(data__pseudo_labels="decisions.json")
+    assert settings(data__pseudo_labels=None).data.corrections == ()  # a run of an earlier version
     chosen = settings(data__labels_from_query="next.csv").data
     assert (chosen.labeled, str(chosen.labels_from_query)) == (None, "next.csv")
