@@ -26,6 +26,7 @@ FULL_DEPTH = 16
 
 
 OWN_FOLDERS = ("masks", "confidence")
+SAVED = "probabilities"
 
 
 FULL = 65_535
@@ -50,23 +51,28 @@ def find_predictions(folder: Path, *, classes: int, allow_quantized: bool) -> "P
     """Decide how a folder stores its predictions.
 
     Known are: `.npz` with an array `probabilities` or `softmax` (nnU-Net) and `.npy`, class first;
-    NIfTI with the classes on the fourth axis, or one file per class called NAME_0, NAME_1, ...;
-    a folder written by `segconf predict`.
+    NIfTI with the classes on the fourth axis, or a NIfTI or PNG file per class called NAME_0,
+    NAME_1, ...; a folder written by `segconf predict`, where the saved probabilities count if there
+    are more than two classes, which the confidence alone does not tell.
     """
     if not folder.is_dir():
         raise DataError(f"{folder}: no such folder. Give the folder that holds the predictions.")
     if all((folder / name).is_dir() for name in OWN_FOLDERS):
+        saved = sorted(p for p in (folder / SAVED).rglob("*") if image_suffix(p))
+        if saved and classes > BINARY:
+            return Predictions(folder / SAVED, tuple(saved), classes, "volumes", allow_quantized)
         maps = sorted(p for p in (folder / "confidence").rglob("*") if image_suffix(p))
         return Predictions(folder, tuple(maps), classes, "maps", allow_quantized)
     arrays = sorted(p for p in folder.iterdir() if p.suffix in {".npz", ".npy"})
     images = sorted(p for p in folder.iterdir() if image_suffix(p))
-    volumes = [p for p in images if format_of(p).stores_probabilities]
+    volumes = [p for p in images if format_of(p).stores_probabilities or _class_of(p, classes)]
     if arrays:
         return Predictions(folder, tuple(arrays), classes, "arrays", allow_quantized)
     if volumes:
         return Predictions(folder, tuple(volumes), classes, "volumes", allow_quantized)
     raise DataError(
-        f"{folder}: no predictions here. Expected .npz, .npy or .nii.gz files of probabilities, or "
+        f"{folder}: no predictions here. Expected .npz, .npy or .nii.gz files of probabilities, "
+        "files NAME_0, NAME_1, ... of each class, or "
         "the masks/ and confidence/ folders that `segconf predict` writes."
     )
 
@@ -112,11 +118,11 @@ class Predictions:
         """One file with all classes, or a file per class; a single one of two is the foreground."""
         groups: dict[str, dict[int, Path]] = {}
         for path in self.files:
-            name, _, number = case_name(path).rpartition("_")
-            if name and number.isdigit() and int(number) < self.classes:
-                groups.setdefault(name, {})[int(number)] = path
+            below = path.relative_to(self.folder).parent
+            if found := _class_of(path, self.classes):
+                groups.setdefault((below / found[0]).as_posix(), {})[found[1]] = path
             else:
-                groups[case_name(path)] = {-1: path}
+                groups[(below / case_name(path)).as_posix()] = {-1: path}
         for name, paths in groups.items():
             first = next(iter(paths.values()))
             if -1 in paths:
@@ -128,18 +134,31 @@ class Predictions:
                     f"{first}: no file for class {missing[0]} of {name} (expected "
                     f"{name}_0 to {name}_{self.classes - 1})."
                 )
-            maps = [read_probabilities(paths[number])[0] for number in range(self.classes)]
+            maps = [self._one_class(paths[number]) for number in range(self.classes)]
             yield self._checked(name, first, np.stack(maps))
 
-    def _map(self, path: Path) -> PredictedCase:
-        below = path.relative_to(self.folder / "confidence")
-        name = (below.parent / case_name(path)).as_posix()
+    def _one_class(self, path: Path) -> NDArray[np.float32]:
+        """Probability of one class; of a picture never 0, because the lowest level is not."""
+        if format_of(path).stores_probabilities:
+            (values,) = read_probabilities(path)[:1]
+            return np.asarray(values, np.float32)
+        levels = 2 ** self._bits(path)
+        return np.maximum(read_confidence(path), np.float32(0.25 / (levels - 1)))
+
+    def _bits(self, path: Path) -> int:
+        """Bits of a map, 0 for floating point; few of them only where that is accepted."""
         bits = confidence_bits(path)
         if bits and bits < FULL_DEPTH and not self.allow_quantized:
             raise DataError(
                 f"{path}: {bits}-bit confidence. So few levels tie most pixels: AURC can be off by "
                 "a factor of several. Save 16 bits, or set allow_quantized."
             )
+        return bits
+
+    def _map(self, path: Path) -> PredictedCase:
+        below = path.relative_to(self.folder / "confidence")
+        name = (below.parent / case_name(path)).as_posix()
+        bits = self._bits(path)
         confidence = read_confidence(path).astype(np.float64)  # (H, W) or (D, H, W)
         levels = 2**bits if bits else _levels_of(confidence)
         mask_path = self.folder / "masks" / below
@@ -173,6 +192,12 @@ class Predictions:
                 f"{self.classes}. Set classes to their number, or save the classes first."
             )
         return PredictedCase(name, path, torch.from_numpy(np.ascontiguousarray(values)))
+
+
+def _class_of(path: Path, classes: int) -> tuple[str, int] | None:
+    """Name and class of a file called NAME_0, NAME_1, ...; None for other names."""
+    name, _, number = case_name(path).rpartition("_")
+    return (name, int(number)) if name and number.isdigit() and int(number) < classes else None
 
 
 def _levels_of(confidence: NDArray[np.float64]) -> int:

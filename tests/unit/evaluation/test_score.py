@@ -282,3 +282,29 @@ def test_volumes_stored_in_another_way_than_they_are_read(tmp_path, kind):
         nibabel.save(nibabel.Nifti1Image(classes, affine), tmp_path / "maps/a.nii.gz")
         with pytest.raises(DataError, match=r"a\.nii\.gz: lies elsewhere"):
             score(tmp_path / "maps", tmp_path / "masks")
+
+
+def test_pictures_of_every_class(tmp_path):
+    """Three classes: what `predict --save probabilities` wrote, alone and beside its maps."""
+    rng = np.random.default_rng(5)
+    for folder in ("masks", "maps/masks", "maps/confidence", "maps/probabilities"):
+        (tmp_path / folder / "sub").mkdir(parents=True)
+    pixels, labels = [], []
+    for name in ("a", "sub/b"):
+        truth = rng.integers(0, 3, (12, 15)).astype(np.uint8)
+        values = rng.dirichlet([1, 1, 1], truth.shape) + 0.4 * np.eye(3)[truth]
+        values = np.moveaxis(values / values.sum(axis=-1, keepdims=True), -1, 0)  # (K, H, W)
+        Image.fromarray(truth).save(tmp_path / f"masks/{name}.png")
+        write_mask(tmp_path / f"maps/masks/{name}.png", values.argmax(axis=0))
+        write_confidence(tmp_path / f"maps/confidence/{name}.png", values.max(axis=0))
+        for number in range(3):
+            write_confidence(tmp_path / f"maps/probabilities/{name}_{number}.png", values[number])
+        pixels += np.moveaxis(values, 0, -1).reshape(-1, 3).tolist()
+        labels += truth.ravel().tolist()
+    logits = [[float(np.log(p)) for p in pixel] for pixel in pixels]
+    report = score(tmp_path / "maps", tmp_path / "masks", classes=3).report
+    assert [row.case for row in report.cases] == ["a", "sub/b"]
+    expected = reference.evaluate(logits, labels)
+    values = report.metrics["all"]["strict"]
+    for name in ("miou", "accuracy", "ece", "nll", "brier"):
+        assert values[name] == pytest.approx(expected[name], abs=2e-4), name
