@@ -1,17 +1,27 @@
 """The review page: one HTML file that holds its style, its script and the table of cases."""
 
+import json
 from collections.abc import Sequence
+from dataclasses import asdict
 from importlib.resources import files
 from typing import Any
 
 import numpy as np
 
 from segconf.files import write_text
+from segconf.overlays.contours import shown_contours
 from segconf.overlays.overlay import NOTICE
 from segconf.results.prediction_folder import PredictionFolder, RunRecord
-from segconf.results.rows import CaseRow, table
+from segconf.results.rows import OUT_OF_DISTRIBUTION, CaseRow, table
 from segconf.results.structures import merge_structures
-from segconf.review.pictures import page_confidence, page_level, script_safe
+from segconf.review.page_maps import page_confidence, page_level, script_safe
+
+SCRIPTS = (
+    *("text", "source", "masks", "storage", "state", "queue", "drawing", "editing"),
+    *("pointer", "case", "export", "main"),
+)
+"""Parts of the script in the order in which they run; the first line of each says what it holds."""
+
 
 _DIGITS = 4
 
@@ -28,19 +38,24 @@ def review_page(rows: Sequence[CaseRow], record: RunRecord, *, served: bool = Fa
         record: of the prediction.
         served: let the page speak with the server that it came from, and save there.
     """
-    parts = {name: _part(f"page.{name}") for name in ("html", "css", "js")}
-    data = f"window.segconfData = {script_safe(_data(rows, record) | {'served': served})};"
+    values = {**_data(rows, record), "served": served, "texts": json.loads(_part("texts.json"))}
     return (
-        parts["html"]
+        _part("page.html")
         .replace("/*CONNECT*/", "connect-src 'self'; " if served else "")
-        .replace("/*STYLE*/", parts["css"])
-        .replace("/*SCRIPT*/", parts["js"])
-        .replace("/*DATA*/", data)
+        .replace("/*STYLE*/", _part("page.css"))
+        .replace("/*SCRIPT*/", _script())
+        .replace("/*DATA*/", f"window.segconfData = {script_safe(values)};")
     )
 
 
+def _script() -> str:
+    """All scripts in one scope of their own."""
+    parts = "\n".join(_part(f"{name}.js") for name in SCRIPTS)
+    return f'"use strict";\n(() => {{\n{parts}}})();'
+
+
 def _part(name: str) -> str:
-    return files("segconf.review").joinpath(name).read_text(encoding="utf-8")
+    return files("segconf.review").joinpath("web", name).read_text(encoding="utf-8")
 
 
 def _data(rows: Sequence[CaseRow], record: RunRecord) -> dict[str, Any]:
@@ -66,6 +81,8 @@ def _data(rows: Sequence[CaseRow], record: RunRecord) -> dict[str, Any]:
             "shaded": [step.times for step in scale.steps].index(scale.shaded_times),
             "ramp": scale.colours(every)[0].tolist(),
             "legend": scale.colours(legend)[0].tolist(),
+            "contours": [asdict(contour) for contour in shown_contours(scale.contours)],
+            "ood_flag": OUT_OF_DISTRIBUTION,
         },
         "cases": [
             {

@@ -4,18 +4,19 @@ import base64
 import io
 import json
 import re
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import numpy as np
 import PIL.Image
 import pytest
 
 from segconf.errors import DataError
-from segconf.overlays.layers import Scale, Step
+from segconf.overlays.layers import Contour, Scale, Step
 from segconf.results.prediction_folder import PredictionFolder, RunRecord, select_rows
-from segconf.results.rows import CaseRow
+from segconf.results.rows import OUT_OF_DISTRIBUTION, CaseRow
 from segconf.review.page import assemble, review_page
-from segconf.review.pictures import page_map, script_safe
+from segconf.review.page_maps import page_map, script_safe
+from segconf.review.pictures import case_scale
 
 SCALE = Scale((Step(2, 0.5), Step(4, 0.75), Step(10, 0.9), Step(100, 0.99)), 4, 10)
 RECORD = RunRecord(
@@ -81,21 +82,50 @@ def test_the_page_asks_nothing_of_the_network():
     assert "research use, not a medical device" in page
 
 
-def test_the_map_of_a_case_is_a_script_with_a_picture_in_it():
+def map_content(script):
+    return json.loads("[" + script.removeprefix("segconfMap(").removesuffix(");\n") + "]")
+
+
+def test_the_map_of_a_case_is_a_script_with_confidence_and_mask():
     mask = np.array([[0, 2], [1, 0]], np.uint8)
     confidence = np.array([[0.5, 0.75], [1.0, 0.6]])
     levels = np.rint(confidence * 65535).astype(np.uint16)
 
-    script = page_map(HOSTILE, mask, levels, SCALE)
+    script = page_map(HOSTILE, (mask, levels), SCALE)
 
     assert "<" not in script
-    name, png = json.loads("[" + script.removeprefix("segconfMap(").removesuffix(");\n") + "]")
+    name, content = map_content(script)
     assert name == HOSTILE
-    with PIL.Image.open(io.BytesIO(base64.b64decode(png))) as picture:
+    with PIL.Image.open(io.BytesIO(base64.b64decode(content["confidence"]))) as picture:
         pixels = np.asarray(picture)
     # Log-odds 0, 1.0986, many and 0.4055 of 10, in 255 levels; 0.75 is stored as 49151 of 65535.
-    assert pixels[..., 0].tolist() == [[0, 28], [255, 10]]
-    assert pixels[..., 1].tolist() == mask.tolist()
+    assert pixels.tolist() == [[0, 28], [255, 10]]
+    assert content["mask"] == {"size": [2, 2], "runs": [1, 0, 1, 2, 1, 1, 1, 0]}
+    assert content["contours"] == []
+
+
+def test_the_map_has_the_pixels_inside_of_the_lines():
+    # Probabilities of the foreground: 0.9, 0.6, 0.3 (background, sure of it at 0.7), 0.05.
+    mask = np.array([[1, 1, 0, 0]], np.uint8)
+    levels = np.rint(np.array([[0.9, 0.6, 0.7, 0.95]]) * 65535).astype(np.uint16)
+    lines = (Contour("outer", 1, 0.1, 0.29), Contour("outer", 1, 0.05, 0.2))
+    scale = replace(SCALE, contours=(*lines, Contour("inner", 1, 0.05, 0.8)))
+    outer, inner = map_content(page_map("a", (mask, levels), scale))[1]["contours"]
+    assert outer == {"kind": "outer", "class": 1, "alpha": 0.05, "runs": [3, 1, 1, 0]}
+    assert inner == {"kind": "inner", "class": 1, "alpha": 0.05, "runs": [1, 1, 3, 0]}
+
+    three = replace(scale, classes=3)  # the maps do not tell the probabilities of three classes
+    assert map_content(page_map("a", (mask, levels), three))[1]["contours"] == []
+    regions = np.array([[3, 1, 1, 0]], np.uint8)  # bit 0 is the outer line, bit 1 the inner one
+    found = map_content(page_map("a", (mask, levels), three, regions))[1]["contours"]
+    assert [one["runs"] for one in found] == [[3, 1, 1, 0], [1, 1, 3, 0]]
+
+
+@pytest.mark.parametrize("flag", [OUT_OF_DISTRIBUTION, f"note: {OUT_OF_DISTRIBUTION}"])
+def test_nothing_is_promised_for_an_out_of_distribution_image(flag):
+    scale = replace(SCALE, contours=(Contour("outer", 1, 0.05, 0.2),))
+    assert case_scale(scale, CaseRow("a", "a.png", flags=(flag,))).contours == ()
+    assert case_scale(scale, CaseRow("a", "a.png", flags=("note: hair",))) == scale
 
 
 def test_assembling_takes_every_row_there_is(tmp_path):

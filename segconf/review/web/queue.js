@@ -1,0 +1,87 @@
+// The queue of cases at the left.
+const MARKS = { accept: "\u2713", corrected: "\u25c6", edit: "\u270e", reject: "\u2715" };
+const DECISION_WORDS = { accept: "accepted", corrected: "corrected", edit: "toEdit", reject: "rejected" };
+const items = new Map();
+const makeItem = (row) => {
+  const item = element("li"), button = element("button");
+  button.type = "button";
+  button.tabIndex = -1;
+  if (row.error) button.append(element("span", "blank", "!"));
+  else {
+    const picture = element("img");
+    picture.loading = "lazy";
+    picture.decoding = "async";
+    picture.alt = "";
+    picture.src = source.thumbnail(row);
+    button.append(picture);
+  }
+  const words = element("span"), name = element("span", "name", row.case), facts = element("span", "facts");
+  name.title = row.case;
+  facts.append(element("span", "dice"), element("span", "more"));
+  words.append(name, facts);
+  if (row.severity === "refer") words.append(element("span", "facts flagged"));
+  const mark = element("span", "mark");
+  mark.setAttribute("role", "img");
+  button.append(words, mark);
+  button.addEventListener("click", () => show(row.case));
+  item.append(button);
+  items.set(row.case, item);
+};
+const nameItem = (row) => {
+  const item = items.get(row.case);
+  item.querySelector(".dice").textContent = row.error ? t("unreadable") : t("diceOf", { value: number(row.expected_dice, 2) });
+  item.querySelector(".more").textContent = row.error ? "" : t("borderOf", { value: percent(row.border_confidence) });
+  const flagged = item.querySelector(".flagged");
+  if (flagged) {
+    flagged.textContent = `\u2691 ${flagWords(row.flags[0])}`;
+    flagged.title = flagWords(row.flags[0]);
+  }
+};
+const updateItem = (name) => {
+  const mark = items.get(name).querySelector(".mark"), { decision } = decided(name);
+  mark.className = `mark ${decision || ""}`;
+  mark.textContent = decision ? MARKS[decision] : "";
+  mark.setAttribute("aria-label", t(decision ? DECISION_WORDS[decision] : "undecided"));
+};
+const worst = (row, column) => {
+  if (row.error) return -2;
+  const value = row[column];
+  if (value === null) return -1; // nothing was found: look whether that is right
+  return column === "shaded_fraction" ? -value : value;
+};
+const matches = (row) => {
+  const wanted = find("filter").value, text = find("search").value.trim().toLowerCase();
+  if (text && !row.case.toLowerCase().includes(text)) return false;
+  const { decision } = decided(row.case);
+  if (wanted === "all") return true;
+  if (wanted === "refer") return row.severity === "refer";
+  if (wanted === "undecided") return !decision;
+  if (wanted.startsWith("is:")) return decision === wanted.slice(3);
+  return row.flags.includes(wanted.slice(5));
+};
+const refresh = () => {
+  const column = find("order").value, rows = cases.filter(matches);
+  rows.sort((a, b) => (column === "case" ? 0 : worst(a, column) - worst(b, column)) || (a.case < b.case ? -1 : 1));
+  view.shown = rows.map((row) => row.case);
+  find("list").replaceChildren(...(rows.length ? view.shown.map((name) => items.get(name)) : [element("li", "nothing", t("noMatch"))]));
+  showProgress();
+  markPosition();
+};
+const showProgress = () => {
+  const done = cases.filter((row) => decided(row.case).decision).length;
+  find("progress").textContent = t("progress", { done, count: cases.length, shown: view.shown.length });
+  find("meter").style.width = `${(100 * done) / Math.max(1, cases.length)}%`;
+};
+const markPosition = () => {
+  const at = view.shown.indexOf(view.current), count = view.shown.length;
+  find("position").textContent = at < 0 ? t("shown", { count }) : t("position", { at: at + 1, count });
+  find("previous").disabled = at === 0;
+  find("next").disabled = at === count - 1;
+};
+const fillFilter = () => {
+  const known = [["all", t("all")], ["refer", t("referred")], ["undecided", t("undecided")], ...Object.entries(DECISION_WORDS).map(([word, key]) => [`is:${word}`, t(key)])];
+  const flags = [...new Set(cases.flatMap((row) => row.flags))].sort().map((flag) => [`flag:${flag}`, flagWords(flag)]);
+  const chosen = find("filter").value || "all";
+  find("filter").replaceChildren(...[...known, ...flags].map(([value, text]) => Object.assign(element("option", "", text), { value })));
+  find("filter").value = chosen;
+};
