@@ -52,13 +52,6 @@ def image_hash(path: Path | str) -> str:
     return hashlib.sha256("\n".join(hashes).encode()).hexdigest()
 
 
-def image_bytes(path: Path | str) -> int:
-    """Bytes of all files of an image; 0 where there is none."""
-    path = Path(path)
-    files = format_of(path).files(path)
-    return sum(file.stat().st_size for file in files if file.is_file())
-
-
 def read_image(
     path: Path | str,
     *,

@@ -7,7 +7,6 @@ for another, and the numbers do not depend on how many there are.
 """
 
 import hashlib
-import logging
 import math
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -43,7 +42,7 @@ class PredictOptions:
         style: of the overlays.
         save_probabilities: keep those of all classes.
         map_format: of masks and maps; pictures for pictures and NIfTI for volumes by default.
-        skip_existing: leave images alone that have complete results.
+        skip_existing: leave images alone that have complete results and have not changed since.
         workers: threads that decode and encode; as many as processors by default.
     """
 
@@ -57,15 +56,8 @@ class PredictOptions:
 
 PIXELS_IN_FLIGHT = 64_000_000
 """Pixels of all images between decoding and encoding; one larger image goes alone."""
-
-
 _SPARE_IMAGES = 2
-
-
 Progress = Callable[[int, int], None]
-
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +66,7 @@ class _Decoded:
 
     source: Source
     image: Image
+    sha256: str
     remarks: tuple[str, ...]
     inputs: NetworkInput | None = None
 
@@ -97,32 +90,41 @@ class Job:
         self._options = options
         self._workers = options.workers or usable_processors()
         self._pool = ThreadPoolExecutor(self._workers, thread_name_prefix="segconf")
-        self._reading: deque[Future[_Decoded | _Failed]] = deque()
-        self._finishing: set[Future[CaseRow]] = set()
-        self._weights: dict[Future[CaseRow], int] = {}
+        self._reading: deque[tuple[Future[_Decoded | _Failed | None], int]] = deque()
+        self._finishing: set[Future[CaseRow | None]] = set()
+        self._weights: dict[Future[CaseRow | None], int] = {}
         self._in_flight = 0
 
     def run(self, sources: Sequence[Source], on_progress: Progress | None) -> list[CaseRow]:
-        """Predict all images; one that cannot be read does not stop the others."""
-        waiting = deque((source, _pixel_count(source)) for source in sources)
-        weights = {source.case: weight for source, weight in waiting}
+        """Predict the images that are not complete yet; broken ones do not stop the others.
+
+        A file is looked at when its turn comes: the first result does not wait for all of them.
+        """
+        waiting = ((source, _pixel_count(source)) for source in sources)
+        following = next(waiting, None)
         rows: list[CaseRow] = []
+        done = 0
         alone = self._takes_images_alone(sources)
         with self._model.single_threaded() if alone else nullcontext(), self._closing():
-            while waiting or self._reading or self._finishing:
-                while waiting and self._has_room(waiting[0][1]):
-                    source, weight = waiting.popleft()
-                    self._in_flight += weight
-                    if alone:
-                        self._follow(self._pool.submit(self._whole, source), weight)
-                    else:
-                        self._reading.append(self._pool.submit(self._read, source))
+            while following is not None or self._reading or self._finishing:
+                while following is not None and self._has_room(following[1]):
+                    self._begin(*following, alone=alone)
+                    following = next(waiting, None)
                 if self._reading:
-                    self._predict(weights)
-                rows += self._collect(block=not self._reading)
+                    self._predict()
+                finished = self._collect(block=not self._reading)
+                done += len(finished)
+                rows += [row for row in finished if row is not None]
                 if on_progress is not None:
-                    on_progress(len(rows), len(sources))
+                    on_progress(done, len(sources))
         return rows
+
+    def _begin(self, source: Source, weight: int, *, alone: bool) -> None:
+        self._in_flight += weight
+        if alone:
+            self._follow(self._pool.submit(self._whole, source), weight)
+        else:
+            self._reading.append((self._pool.submit(self._read, source), weight))
 
     def _takes_images_alone(self, sources: Sequence[Source]) -> bool:
         pictures = not any(format_of(source.path).has_slices for source in sources)
@@ -141,7 +143,7 @@ class Job:
         finally:
             self._pool.shutdown(wait=True, cancel_futures=True)
 
-    def _follow(self, future: Future[CaseRow], weight: int) -> None:
+    def _follow(self, future: Future[CaseRow | None], weight: int) -> None:
         self._weights[future] = weight
         self._finishing.add(future)
 
@@ -152,13 +154,17 @@ class Job:
         enough = max(self._workers + _SPARE_IMAGES, 2 * self._model.batch_size)
         return count < enough and self._in_flight + pixels <= PIXELS_IN_FLIGHT
 
-    def _predict(self, weights: dict[str, int]) -> None:
+    def _predict(self) -> None:
         """Run the network on the next images and hand them on."""
         count = min(self._model.batch_size, len(self._reading))
-        read = [self._reading.popleft().result() for _ in range(count)]
-        outputs = self._outputs([item for item in read if isinstance(item, _Decoded)])
-        for item in read:
-            if isinstance(item, _Failed):
+        taken = [self._reading.popleft() for _ in range(count)]
+        read = [(future.result(), weight) for future, weight in taken]
+        outputs = self._outputs([item for item, _ in read if isinstance(item, _Decoded)])
+        for item, weight in read:
+            future: Future[CaseRow | None]
+            if item is None:
+                future = self._pool.submit(lambda: None)
+            elif isinstance(item, _Failed):
                 future = self._pool.submit(self._fail, item)
             elif self._options.tile:
                 # Tiles are not what was trained on: the score is that of the whole frame.
@@ -169,7 +175,7 @@ class Job:
                 future = self._pool.submit(self._write, item, maps, score)
             else:
                 future = self._pool.submit(self._finish, item, outputs.pop(0))
-            self._follow(future, weights[item.source.case])
+            self._follow(future, weight)
 
     def _outputs(self, decoded: list[_Decoded]) -> list[GridOutput]:
         """Logits (D, K, h, w) and out-of-distribution scores (D,) of each image."""
@@ -186,8 +192,8 @@ class Job:
             start += len(one.pixels)
         return found
 
-    def _collect(self, *, block: bool) -> list[CaseRow]:
-        """Rows of the images whose files are written."""
+    def _collect(self, *, block: bool) -> list[CaseRow | None]:
+        """Rows of the images whose files are written; None for those that were before."""
         if not self._finishing:
             return []
         done, self._finishing = wait(
@@ -196,22 +202,27 @@ class Job:
         self._in_flight -= sum(self._weights.pop(future) for future in done)
         return [future.result() for future in done]
 
-    def _whole(self, source: Source) -> CaseRow:
+    def _whole(self, source: Source) -> CaseRow | None:
         """From the file to the results, in one thread."""
         item = self._read(source)
+        if item is None:
+            return None
         if isinstance(item, _Failed):
             return self._fail(item)
         return self._finish(item, self._outputs([item])[0])
 
-    def _read(self, source: Source) -> _Decoded | _Failed:
+    def _read(self, source: Source) -> _Decoded | _Failed | None:
+        """The image; None where its results are complete and the job continues another."""
         try:
+            content = image_hash(source.path)
+            if self._options.skip_existing and self._folder.is_complete(source.case, content):
+                return None
             image = self._model.read(source.path)
             remarks = _remarks(source, image)
         except DataError as error:
             return _Failed(source, str(error))
-        if self._options.tile:
-            return _Decoded(source, image, remarks)
-        return _Decoded(source, image, remarks, self._model.network_input(image))
+        inputs = None if self._options.tile else self._model.network_input(image)
+        return _Decoded(source, image, content, remarks, inputs)
 
     def _maps(self, item: _Decoded, logits: FloatArray | None) -> Maps:
         options = self._options
@@ -240,7 +251,7 @@ class Job:
         )
         row = replace(
             self._model.with_flags(row, item.remarks),
-            image_sha256=image_hash(item.source.path),
+            image_sha256=item.sha256,
             mask_sha256=hashlib.sha256(np.ascontiguousarray(maps.mask).data).hexdigest(),
         )
         style = self._options.style
@@ -281,9 +292,7 @@ def _pixel_count(source: Source) -> int:
 
 def _remarks(source: Source, image: Image) -> tuple[str, ...]:
     """What is unusual about a file that was read, in words; a reason to refer it, or notes."""
-    found: list[str] = []
     height, width = image.spatial_shape[-2:]
-    if min(height, width) < TOO_SMALL:
-        found.append(f"{TOO_FEW_PIXELS}: {height} x {width}")
+    found = [f"{TOO_FEW_PIXELS}: {height} x {width}"] if min(height, width) < TOO_SMALL else []
     remarks = format_of(source.path).remarks(source.path, len(image.pixels))
     return (*found, *(f"{NOTE}{remark}" for remark in remarks))

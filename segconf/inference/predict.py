@@ -14,13 +14,12 @@ from typing import Any
 from segconf import __version__
 from segconf.errors import ConfigError, DataError
 from segconf.images.image_format import MAP_SUFFIXES, MapFormat, format_of
-from segconf.images.io import image_bytes
 from segconf.inference.model import Model, load_model
 from segconf.inference.pipeline import Job, PredictOptions, Progress
-from segconf.inference.sources import Shard, Source, Sources, find_images
+from segconf.inference.sources import Shard, Sources, find_images
 from segconf.overlays.overlay import NOTICE
 from segconf.results.prediction_folder import PredictionFolder, RunRecord
-from segconf.results.rows import CaseRow, read_row
+from segconf.results.rows import CaseRow
 from segconf.review.page import assemble
 
 _PATIENCE = timedelta(days=30)
@@ -77,13 +76,12 @@ def predict(
     claim(folder, describe_run(model, sources, options))
     rank = Shard(int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1")))
     own = rank.own((shard or Shard()).own(sources.items))
-    todo = [source for source in own if not (options.skip_existing and _is_done(folder, source))]
     with _meeting_at_the_end(rank):
-        rows = Job(model, folder, options).run(todo, on_progress)
+        rows = Job(model, folder, options).run(own, on_progress)
     if rank.index == 0:
         assemble(folder)
     rows.sort(key=lambda row: row.case)
-    return PredictionReport(folder.path, tuple(rows), len(own) - len(todo))
+    return PredictionReport(folder.path, tuple(rows), len(own) - len(rows))
 
 
 def _found(images: Path | str | Sequence[Path | str], *, exclude: Path) -> Sources:
@@ -106,15 +104,6 @@ def _check_map_format(sources: Sources, chosen: MapFormat | None) -> None:
                 f"{source.file}: {own.name} files can hold volumes, whose masks and maps are not "
                 f"written as {chosen}. Leave the format out, or predict such images apart."
             )
-
-
-def _is_done(folder: PredictionFolder, source: Source) -> bool:
-    path = folder.row(source.case)
-    if not path.is_file():
-        return False
-    row = read_row(path)
-    files = folder.outputs(row.case, folder.map_suffix(row))
-    return not row.error and all(file.is_file() for file in files)
 
 
 @contextmanager
@@ -195,7 +184,7 @@ def describe_run(model: Model, sources: Sources, options: PredictOptions) -> Run
         },
     }
     values = json.loads(json.dumps(values))  # as it will be read again
-    names = [[source.file, image_bytes(source.path)] for source in sources.items]
+    names = [source.file for source in sources.items]
     made_of = json.dumps([{name: values[name] for name in _SAME}, names], sort_keys=True)
     return RunRecord({"id": hashlib.sha256(made_of.encode()).hexdigest()[:16], **values})
 

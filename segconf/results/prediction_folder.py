@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from segconf.calibration.stored import DEFAULT_ORDER
 from segconf.conventions import FULL_SCALE
 from segconf.errors import DataError
-from segconf.files import write_text
+from segconf.files import is_regular, write_text
 from segconf.images.image_format import MAP_SUFFIXES, MapFormat, image_suffix, map_file
 from segconf.images.io import read_confidence
 from segconf.images.masks import read_mask
@@ -150,6 +150,19 @@ class PredictionFolder:
             self.structures(case),
             self.row(case),
         ]
+
+    def is_complete(self, case: str, image_sha256: str) -> bool:
+        """Whether a case has all its files, made from an image of this content."""
+        try:
+            row = read_row(self.row(case))
+        except DataError:
+            return False
+        files = self.outputs(row.case, self.map_suffix(row))
+        return (
+            not row.error
+            and (row.case, row.image_sha256) == (case, image_sha256)
+            and all(is_regular(file) for file in files)
+        )
 
     def row_files(self) -> list[Path]:
         """Rows of all cases that were finished, by name."""
