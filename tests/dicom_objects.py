@@ -127,6 +127,8 @@ def enhanced(path, volume, *, places=None, plane=(OBLIQUE, [0.5, 0.25]), windowe
     """
     dataset = new_object(EnhancedMRImageStorage, modality="MR")
     dataset.NumberOfFrames = len(volume)
+    dataset.FrameOfReferenceUID = generate_uid()
+    dataset.PositionReferenceIndicator = ""
     places = positions(len(volume)) if places is None else places
     shared = Dataset()
     shared.PixelMeasuresSequence = item(PixelSpacing=plane[1], SliceThickness=2.0)

@@ -44,6 +44,7 @@ what is fitted with a trained model is above what is read back."""
 
 HOMES = {
     "albumentations": {"segconf/data/transforms.py"},
+    "highdicom": {"segconf/packaging"},
     "matplotlib": {"segconf/plots"},
     "monai": {"segconf/inference", "segconf/evaluation"},
     "nibabel": {"segconf/images"},

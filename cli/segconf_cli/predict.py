@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from segconf.inference.predict import PredictionReport
+    from segconf.inference.sources import Sources
 
 SOME_IMAGES_BROKEN = 3
 SHOWN_PROBLEMS = 10
@@ -58,6 +59,23 @@ def predict(
     save: Annotated[
         list[Saved] | None,
         typer.Option(help="Also write a map of every class.", rich_help_panel="Output"),
+    ] = None,
+    dicom: Annotated[
+        bool,
+        typer.Option(
+            "--dicom",
+            help="Also write DICOM objects: SEG, Parametric Map, secondary capture.",
+            rich_help_panel="Output",
+        ),
+    ] = False,
+    segments: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Codes of the classes in DICOM objects (JSON).",
+            show_default="anatomical structures",
+            rich_help_panel="Output",
+        ),
     ] = None,
     identify: Annotated[
         bool,
@@ -113,12 +131,16 @@ def predict(
     options = PredictOptions(
         tile=tile,
         style=style.value,
-        save_probabilities=Saved.PROBABILITIES in (save or []),
+        save_probabilities=dicom or Saved.PROBABILITIES in (save or []),
         map_format=None if map_format is None else map_format.value,
         skip_existing=skip_existing,
         workers=workers,
     )
     sources = find_images(images, exclude=out, identify=identify)
+    if dicom:
+        from segconf.packaging.dicom_results import check_sources
+
+        check_sources(sources)
     chosen = choose_model(checkpoint)
     is_first = os.environ.get("RANK", "0") == "0"
     if is_first:
@@ -136,8 +158,23 @@ def predict(
         _summarize(report)
         if model.detector is not None:
             _count_out_of_distribution(report, model.detector.false_alarm_rate)
-    if report.broken:
+    if (dicom and not _write_dicom(report, sources, segments)) or report.broken:
         raise typer.Exit(SOME_IMAGES_BROKEN)
+
+
+def _write_dicom(report: PredictionReport, sources: Sources, segments: Path | None) -> bool:
+    """Write the DICOM objects and say what was written; whether all were."""
+    from segconf.packaging.dicom_results import unwritten, write_dicom
+    from segconf.results.prediction_folder import PredictionFolder
+
+    folder = PredictionFolder(report.folder)
+    rows = unwritten(folder, sources, report.rows)
+    written = write_dicom(folder, rows, segments=segments)
+    text = f"Wrote {written.objects} DICOM objects to {written.folder}; they name the patient."
+    results().print(text, highlight=False, markup=False)
+    for problem in written.problems[:SHOWN_PROBLEMS]:
+        messages().print(f"  {problem}", style="yellow", highlight=False, markup=False)
+    return not written.problems
 
 
 @contextmanager
