@@ -1,4 +1,4 @@
-"""Every step on synthetic images: data, two trainings, evaluation, prediction, review."""
+"""The pretrained model, then every step on synthetic images: train, evaluate, predict, review."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,8 +15,9 @@ from segconf.data.datasets.dataset import find_cases
 from segconf.evaluation.evaluate import EvaluationOptions, evaluate
 from segconf.images.io import read_confidence, read_image
 from segconf.images.masks import read_mask
+from segconf.inference.choice import DEFAULT_MODEL
 from segconf.inference.model import load_model
-from segconf.inference.predict import predict
+from segconf.inference.predict import PredictionReport, predict
 from segconf.inference.sources import find_images
 from segconf.metrics.overlap import dice
 from segconf.plots.examples import Example, example_figure
@@ -28,8 +29,39 @@ from segconf.training.train import train
 SOFTMAX_FACTOR = 3
 """Epochs of softmax for one of consistency: it sees only the labeled images, which is cheaper."""
 MAX_RISK = 0.01
+TEST_IMAGES = "ISIC-2017_Test_v2_Data"
 SHOWN_QUANTILES = (0.1, 0.5, 0.9)
 """Of Dice: a bad, a usual and a good case are shown."""
+
+
+QUICK = DemoParameters(training=1, validation=0, test=12)
+"""Images for the pretrained model; a data set has at least one training image."""
+
+
+def run_quick_demo(
+    out: Path, *, on_progress: Progress, parameters: DemoParameters = QUICK
+) -> PredictionReport:
+    """Predict a few synthetic images with the pretrained model.
+
+    They are out of distribution for it: it was trained on photographs.
+
+    Args:
+        out: folder for everything.
+        on_progress: called with a label, what is done, and how much there is.
+        parameters: number and size of the synthetic images.
+    """
+    data, maps = out / "pretrained" / "data", out / "pretrained" / "maps"
+    write_demo_dataset(
+        data,
+        parameters,
+        on_progress=lambda done, total: on_progress("synthetic images", done, total),
+    )
+    return predict(
+        load_model(DEFAULT_MODEL, device="cpu"),
+        find_images([data / TEST_IMAGES], exclude=maps),
+        maps,
+        on_progress=lambda done, total: on_progress("predictions", done, total),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +115,7 @@ def run_demo(
     comparison = compare(list(runs.values()))
     write_comparison(comparison, out / "comparison")
     maps = out / "maps"
-    images = find_images([data / "ISIC-2017_Test_v2_Data"], exclude=maps)
+    images = find_images([data / TEST_IMAGES], exclude=maps)
     predict(
         load_model(runs["consistency"], device=config.training.device),
         images,

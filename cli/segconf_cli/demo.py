@@ -1,28 +1,43 @@
-"""`segconf demo`: every step on synthetic images."""
+"""`segconf demo`: the pretrained model, then every step on synthetic images."""
 
 from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from segconf_cli.compare import show_comparison
 from segconf_cli.display import results
 
+if TYPE_CHECKING:
+    from segconf.inference.predict import PredictionReport
+
 
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for everything it makes.")] = Path("demo"),
+    quick: Annotated[
+        bool,
+        typer.Option("--quick", help="Only predict with the pretrained model; train nothing."),
+    ] = False,
 ) -> None:
-    """Train, evaluate, compare and predict on synthetic dermoscopy, offline, in minutes.
+    """Predict with the pretrained model; then train, evaluate and compare, offline, in minutes.
+
+    All images are synthetic dermoscopy.
 
     Example: segconf demo --out demo
     """
-    from segconf.demo_tour import run_demo
+    from segconf.demo_tour import run_demo, run_quick_demo
+    from segconf_cli.display import counting
     from segconf_cli.live import live_view
 
     started = time.monotonic()
+    with counting() as progress:
+        report = run_quick_demo(out, on_progress=progress)
+    _show_pretrained(report)
+    if quick:
+        return
     with live_view() as listener:
         result = run_demo(out, listener=listener, on_progress=listener.on_prepare)
     show_comparison(result.comparison)
@@ -33,5 +48,19 @@ def demo(
         f"Tables and curves: {result.comparison_folder}\n"
         f"Image, mask, confidence and errors side by side: {result.figure}\n"
         f"Open this page in a browser: {result.review_page}",
+        highlight=False,
+    )
+
+
+def _show_pretrained(report: PredictionReport) -> None:
+    """Where the page of the pretrained model is, and why its images are flagged."""
+    from segconf.results.rows import OUT_OF_DISTRIBUTION
+
+    flagged = sum(OUT_OF_DISTRIBUTION in row.flags for row in report.rows)
+    results().print(
+        f"The pretrained model predicted {len(report.rows)} synthetic images. It was trained on "
+        "real dermoscopy,\nso they are out of distribution for it: "
+        f"{flagged} of them are flagged for that, as they should be.\n"
+        f"Open this page in a browser: {report.folder / 'review.html'}",
         highlight=False,
     )
