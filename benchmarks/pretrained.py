@@ -22,7 +22,7 @@ from segconf.evaluation.evaluate import EvaluationOptions, evaluate
 from segconf.evaluation.score import score
 from segconf.inference.model import load_model
 from segconf.inference.predict import predict
-from segconf.metrics.bootstrap import draw_units, percentile_interval
+from segconf.metrics.bootstrap import draw_units, mean_interval
 from segconf.models.pretrained import DESCRIPTION, Description, Measured, Quality
 from segconf.processes import joined
 from segconf.results.rows import REFER
@@ -88,18 +88,14 @@ def evaluated(run: Path, split: str) -> tuple[dict[str, dict[str, float]], dict[
         rows = list(csv.DictReader(file))
     found = {}
     for name, column in (("dice", "dice"), ("jaccard", "iou")):
-        found[name] = mean_with_interval([float(row[column]) for row in rows if row[column]])
+        values = np.array([float(row[column] or "nan") for row in rows])
+        weights = draw_units([row["group"] for row in rows], torch.Generator().manual_seed(0))
+        interval = mean_interval(values, weights)
+        found[name] = Measured(value=float(np.nanmean(values)), interval=interval)
     for name in ("miou", "aurc", "ece"):
         value = content["metrics"]["all"]["strict"][name]
         found[name] = Measured(value=value, interval=tuple(content["intervals"][name]))
     return content, found
-
-
-def mean_with_interval(values: list[float]) -> Measured:
-    """Mean of images, and its interval over resampled images."""
-    weights = draw_units(len(values), torch.Generator().manual_seed(0))  # (R, I)
-    means = weights @ np.array(values) / len(values)
-    return Measured(value=float(np.mean(values)), interval=percentile_interval(means))
 
 
 def show(run: Path, split: str) -> None:
@@ -139,7 +135,12 @@ def show_native(run: Path, native: Path) -> None:
     report = predict(load_model(run), native / "images", maps)
     flagged = [f"{row.case}: {row.flags[0]}" for row in report.rows if row.flags]
     print(f"native: {len(report.rows)} images, flags: {flagged}")
-    print(score(maps, native / "masks"))
+    found = score(maps, native / "masks").report
+    metrics, means = found.metrics["all"]["strict"], found.per_image
+    print(
+        f"native: Jaccard {means['iou']:.3f}, Dice {means['dice']:.3f}, "
+        f"mIoU {metrics['miou']:.3f}, AURC {1000 * metrics['aurc']:.2f}, ECE {100 * metrics['ece']:.2f}"
+    )
 
 
 def ship(run: Path, out: Path, referred: float) -> None:
