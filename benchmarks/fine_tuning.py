@@ -38,7 +38,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("isic", type=Path)
     parser.add_argument("out", type=Path)
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--seeds", type=int, default=2)
     options = parser.parse_args()
     clinic = options.out / "clinic"
     make_clinic(options.isic, clinic)
@@ -93,6 +93,7 @@ def measured(
         "training.seed": seed,
         "training.ood_detector": False,
         "training.device": "cpu",
+        "training.validate_every": epochs,
         **start,
     }
     run = out / "run"

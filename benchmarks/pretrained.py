@@ -139,7 +139,8 @@ def show_native(run: Path, native: Path) -> None:
     metrics, means = found.metrics["all"]["strict"], found.per_image
     print(
         f"native: Jaccard {means['iou']:.3f}, Dice {means['dice']:.3f}, "
-        f"mIoU {metrics['miou']:.3f}, AURC {1000 * metrics['aurc']:.2f}, ECE {100 * metrics['ece']:.2f}"
+        f"mIoU {metrics['miou']:.3f}, AURC {1000 * metrics['aurc']:.2f}, "
+        f"ECE {100 * metrics['ece']:.2f}"
     )
 
 

@@ -46,6 +46,4 @@ def choose_model(given: Path | str | None = None, *, runs: Path = Path("runs")) 
     except CheckpointError:
         if DEFAULT_MODEL not in pretrained_names():
             raise
-        return ModelChoice(
-            pretrained_folder(DEFAULT_MODEL), f"no finished run under {runs.absolute()}"
-        )
+        return ModelChoice(pretrained_folder(DEFAULT_MODEL), f"no finished run under {runs}")

@@ -1,9 +1,15 @@
 """`segconf demo` at a tiny size: every step, and again without repeating any."""
 
+import json
+import re
+
+from typer.testing import CliRunner
+
 from segconf.config.loading import load_config
 from segconf.demo_tour import demo_config, run_demo
 from segconf.synthetic.generation import DemoParameters
 from segconf.training.epoch import TrainingListener
+from segconf_cli.main import app
 
 SMALL = DemoParameters(training=10, validation=3, test=4, size=(48, 64))
 
@@ -60,6 +66,20 @@ def test_the_whole_journey(tmp_path):
         config=tiny_config(),
     )
     assert again.epochs == []
+
+
+def test_the_quick_demo_predicts_with_the_pretrained_model(tmp_path):
+    shown = CliRunner().invoke(app, ["demo", "--quick", "--out", str(tmp_path)])
+    assert shown.exit_code == 0, shown.output
+    said = re.search(
+        r"predicted 12 synthetic images.*?(\d+) of them are flagged", shown.output, re.S
+    )
+    rows = (tmp_path / "pretrained/maps/cases.csv").read_text(encoding="utf-8").splitlines()
+    assert len(rows) == 13
+    assert sum("out of distribution" in row for row in rows) == int(said[1])
+    record = json.loads((tmp_path / "pretrained/maps/run.json").read_text(encoding="utf-8"))
+    assert record["chosen"]["model"] == "pretrained model isic2017"
+    assert not (tmp_path / "runs").exists()
 
 
 def test_the_settings_are_found_in_a_checkout():

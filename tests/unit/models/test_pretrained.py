@@ -2,16 +2,27 @@
 
 import json
 import shutil
+from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 from segconf.checkpoints.weights import load_checkpoint, start_from
 from segconf.config.schema import ModelConfig
 from segconf.errors import CheckpointError
+from segconf.images.types import Image
 from segconf.inference.choice import choose_model
 from segconf.inference.model import load_model
-from segconf.models.pretrained import describe, file_size, find_model, pretrained_names
+from segconf.metrics.overlap import dice
+from segconf.models.pretrained import (
+    CARD,
+    describe,
+    file_size,
+    find_model,
+    pretrained_folder,
+    pretrained_names,
+)
 from segconf.models.unet import build_unet
 from tests.tiny_models import write_checkpoint
 
@@ -120,3 +131,57 @@ def test_the_encoder_of_a_pretrained_model_is_a_start_too(discs):
     assert not torch.equal(
         network.get_parameter("segmentation_head.0.weight"), given["segmentation_head.0.weight"]
     )
+
+
+@pytest.fixture(scope="module")
+def isic2017():
+    """The pretrained model that comes with segconf."""
+    return load_model("isic2017", device="cpu")
+
+
+def test_the_shipped_model_is_small_complete_and_its_own(isic2017):
+    about = describe("isic2017")
+    assert file_size("isic2017") < 14e6
+    assert about.weights_sha256 == isic2017.weights_sha256
+    assert about.size == isic2017.config.data.size
+    assert about.class_names == ("background", "skin lesion")
+    assert {file.name for file in pretrained_folder("isic2017").iterdir()} == {
+        *("MODEL_CARD.md", "best.safetensors", "calibration.json", "model.json"),
+        "ood.safetensors",
+    }
+
+
+def test_the_shipped_model_is_calibrated_and_knows_its_kind_of_images(isic2017):
+    stored = isic2017.calibration
+    assert stored.temperature is not None
+    assert (stored.threshold.max_risk, stored.referral.target_dice) == (0.02, 0.85)
+    assert stored.threshold.images == stored.referral.images == 150
+    assert isic2017.detector is not None
+
+
+def test_numbers_of_the_card_are_those_of_the_description():
+    card = (pretrained_folder("isic2017") / CARD).read_text(encoding="utf-8")
+    quality = describe("isic2017").quality
+    row = next(line for line in card.splitlines() if line.startswith(f"| {quality.images} held"))
+    expected = [
+        f"{f'{number.value:.3f}'.lstrip('0')} ({low[1:]} to {high[1:]})"
+        for number in (quality.jaccard, quality.dice)
+        for low, high in [[f"{bound:.3f}" for bound in number.interval]]
+    ]
+    expected += [
+        f"{scale * number.value:.2f} ({scale * low:.2f} to {scale * high:.2f})"
+        for number, scale in ((quality.aurc, 1000), (quality.ece, 100))
+        for low, high in [number.interval]
+    ]
+    assert [cell.strip() for cell in row.split("|")[2:-1]] == expected
+
+
+def test_a_dark_spot_on_skin_is_outlined_by_the_shipped_model(isic2017):
+    rows, columns = np.mgrid[:300, :400]
+    distance = np.hypot(rows - 150, columns - 200)
+    skin = np.array([205, 160, 140]) + 4 * np.random.default_rng(0).standard_normal((300, 400, 3))
+    # A soft border of 8 pixels around a radius of 70.
+    depth = 1 / (1 + np.exp((distance - 70) / 4))[..., None]
+    pixels = (skin * (1 - depth) + np.array([95, 60, 45]) * depth).clip(0, 255).astype(np.uint8)
+    found = isic2017.predict(Image(pixels.transpose(2, 0, 1), Path("spot.png"))).mask > 0
+    assert dice(found, distance < 70) > 0.9
