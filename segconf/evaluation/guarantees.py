@@ -99,7 +99,7 @@ def kept_curves(pooled: Counts, curves: Sequence[StoredContourCurve]) -> dict[st
     found: dict[str, list[KeptPoint]] = {}
     for curve in curves:
         table = fractions(pooled[:, curve.class_index - 1], curve.kind)  # (U, L)
-        loss = "lesion outside" if curve.kind == "outer" else "no lesion inside"
+        loss = "lesion outside" if curve.kind == "outer" else "area that is not lesion"
         of_class = f" of class {curve.class_index}" if several else ""
         points = found.setdefault(f"{curve.kind} contour{of_class}: {loss}", [])
         for alpha, threshold in curve.points:

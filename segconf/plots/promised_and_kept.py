@@ -58,6 +58,7 @@ def guarantee_plot(curves: Mapping[str, Sequence[KeptPoint]], path: Path, *, not
     axes.set_ylim(0, None)
     axes.legend(loc="upper left", fontsize=8, frameon=False)
     axes.spines[["top", "right"]].set_visible(False)
+    note += " No contour crosses the predicted outline: larger promises change nothing there."
     figure.supxlabel(note, fontsize=7, color="0.3", wrap=True)
     with replacing(path) as temporary:
         figure.savefig(temporary, dpi=160, format="png")
