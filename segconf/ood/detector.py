@@ -2,10 +2,12 @@
 
 The score of an image is the distance of its features, the logarithms of its `energies`, from those
 of the training images, with the covariance shrunk towards its diagonal as Ledoit and Wolf derived
-it. The threshold is a quantile of the scores of validation images. Both kinds are seen as they are
-and recompressed; see `features`.
+it; that of a volume is the mean of its slices. The threshold is a quantile of the scores of
+validation images, in which every group counts alike. Both kinds are seen as they are and
+recompressed; see `features`.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,6 +17,7 @@ import torch
 from torch import Tensor
 
 from segconf.checkpoints.weight_files import check_finite, read_tensors, write_tensors
+from segconf.data.cases import Case, images_of
 from segconf.errors import CheckpointError
 from segconf.images.types import Size
 from segconf.ood.energies import Directions, Floats, Stored, description_size, moments_of
@@ -25,6 +28,7 @@ FORMAT = "segconf ood 5"
 FALSE_ALARMS = 0.05
 """Largest fraction of the validation images that are flagged."""
 _TINY = 1e-6
+_ROUNDING = 1e-9  # of sums of weights
 _LEAST_SPREAD = 1e-3  # of a log energy: float32 tells smaller differences from nothing badly
 _DIRECTIONS = ("mean", "whitening")
 
@@ -38,8 +42,9 @@ class OODDetector:
         mean: (F,) of the training images.
         whitening: (F, F) matrix W with W W' = inverse covariance.
         threshold: larger scores are flagged.
-        false_alarm_rate: fraction of the validation images, in all their views, above it.
-        validation_images: number of images that the threshold was fitted on.
+        false_alarm_rate: fraction of the validation images, in all their views, above it; the mean
+            over groups.
+        validation_images: number of images that the threshold was fitted on; a volume is one.
         grid: height and width on which images are described.
         band: height and width to which they are reduced first.
     """
@@ -54,7 +59,13 @@ class OODDetector:
     band: Size
 
     @classmethod
-    def fit(cls, training: Tensor, validation: Tensor, described: "Described") -> "OODDetector":
+    def fit(
+        cls,
+        training: Tensor,
+        validation: Tensor,
+        described: "Described",
+        cases: Sequence[Case] | None = None,
+    ) -> "OODDetector":
         """Estimate all statistics on training images, the threshold on validation images.
 
         Args:
@@ -62,6 +73,8 @@ class OODDetector:
             validation: (M, V, F) of other images of the same kind: a network knows the images it
                 was trained on too well to fit a threshold on them.
             described: how they were described.
+            cases: those of `validation`, which say what belongs together; every one is an image on
+                its own when not given.
         """
         known, others = (part.double().flatten(0, 1).numpy() for part in (training, validation))
         moments = moments_of(known, described.channels)
@@ -81,10 +94,19 @@ class OODDetector:
             grid=described.grid,
             band=described.band,
         )
-        scores = detector.score(torch.from_numpy(others))
-        threshold = float(np.quantile(scores, 1 - FALSE_ALARMS, method="higher"))
-        alarms = float((scores > threshold).mean())
-        return replace(detector, threshold=threshold, false_alarm_rate=alarms)
+        scores = detector.score(torch.from_numpy(others)).reshape(validation.shape[:2])  # (M, V)
+        weights = np.ones(len(scores))
+        if cases is not None:
+            scores, weights = _image_scores(scores, cases)
+        weights = np.repeat(weights, scores.shape[1])
+        threshold = upper_quantile(scores.ravel(), weights, 1 - FALSE_ALARMS)
+        alarms = float(weights[scores.ravel() > threshold].sum() / weights.sum())
+        return replace(
+            detector,
+            threshold=threshold,
+            false_alarm_rate=alarms,
+            validation_images=len(scores),
+        )
 
     def score(self, descriptions: Tensor) -> Floats:
         """Distances (B,) of images by their descriptions (B, F).
@@ -103,6 +125,33 @@ class OODDetector:
         whitening = self.whitening.astype(np.float64)
         distances: Floats = np.linalg.norm((energies - self.mean) @ whitening, axis=1)
         return distances
+
+
+def _image_scores(scores: Floats, cases: Sequence[Case]) -> tuple[Floats, Floats]:
+    """Scores (I, V) of whole images, the means of their slices, and weights (I,) by group.
+
+    Args:
+        scores: (M, V) of the cases.
+        cases: M of them.
+    """
+    images = images_of(cases)
+    row = {case.id: number for number, case in enumerate(cases)}
+    means = np.stack([scores[[row[case.id] for case in image.cases]].mean(0) for image in images])
+    size = Counter(image.group for image in images)
+    return means, np.array([1 / size[image.group] for image in images])
+
+
+def upper_quantile(values: Floats, weights: Floats, fraction: float) -> float:
+    """The smallest value with at least this fraction of the other weights below it.
+
+    With equal weights it is ``numpy.quantile(values, fraction, method="higher")``.
+    """
+    order = np.argsort(values, kind="stable")
+    ordered = weights[order]
+    below = np.cumsum(ordered) - ordered
+    others = np.maximum(weights.sum() - ordered, np.finfo(np.float64).tiny)
+    reached = np.flatnonzero(below / others >= fraction - _ROUNDING)
+    return float(values[order[reached[0] if reached.size else -1]])
 
 
 @dataclass(frozen=True, slots=True)

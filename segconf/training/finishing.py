@@ -76,7 +76,8 @@ def _fit_detector(
     if not group.is_first or any(part is None for part in parts):
         return
     training, validation = (part for part in parts if part is not None)
-    detector = OODDetector.fit(training, validation, Described(grid, band, extractor.channels()))
+    described = Described(grid, band, extractor.channels())
+    detector = OODDetector.fit(training, validation, described, split.validation)
     try:
         save_detector(run.detector_file, detector, sha256)
     except FileError as error:

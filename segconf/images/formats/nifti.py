@@ -74,6 +74,7 @@ class Nifti(ImageFormat):
         with open_volume(path) as volume:
             check_ceiling(path, volume.size, volume.slices, options.max_pixels)
             voxels = volume.read(slice_index)  # (C, D, H, W)
+            _refuse_without_numbers(path, volume, voxels)
             if volume.is_colour and options.window is None:
                 pixels = voxels.astype(np.uint8)
             elif options.window is not None:
@@ -242,6 +243,22 @@ def _shape(path: Path, file: Any) -> tuple[int, int, int, int]:
     if names is not None and channels > 1:
         raise DataError(f"{path}: channels of colour voxels. Save one volume of them.")
     return columns, rows, slices, 3 if names else channels
+
+
+def _refuse_without_numbers(path: Path, volume: Volume, voxels: NDArray[Any]) -> None:
+    """Refuse a file with a channel of nan and infinity alone; a single slice may be empty."""
+    if np.issubdtype(voxels.dtype, np.integer) or _has_numbers(voxels):
+        return
+    if len(voxels[0]) == volume.slices or not _has_numbers(volume.read(None)):
+        raise DataError(
+            f"{path}: a channel holds no number at all, only nan or infinity. Export the file "
+            "again, or remove it."
+        )
+
+
+def _has_numbers(voxels: NDArray[Any]) -> bool:
+    """Whether every channel of (C, D, H, W) has a finite value."""
+    return all(np.isfinite(channel).any() for channel in voxels)
 
 
 def _windows(volume: Volume, slice_index: int | None, voxels: NDArray[Any]) -> list[Window]:

@@ -150,10 +150,24 @@ def test_slices_do_not_read_the_whole_volume_again(tmp_path, monkeypatch):
     assert reads == [0, None, 1, 2, 3]
 
 
-@pytest.mark.parametrize("value", [0, 7, np.nan])
+@pytest.mark.parametrize("value", [0, 7])
 def test_constant_volume_is_black(tmp_path, value):
     path = save(tmp_path / "a.nii", np.full((3, 3, 2), value, np.float32))
     assert read_image(path).pixels.max() == 0
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+@pytest.mark.parametrize("window", [None, (0.0, 1.0)])
+def test_a_volume_without_any_number_is_refused(tmp_path, value, window):
+    voxels = np.full((3, 3, 2, 2), value, np.float32)
+    voxels[..., 1] = np.arange(18).reshape(3, 3, 2)  # one channel is as it should be
+    path = save(tmp_path / "a.nii", voxels)
+    for slice_index in (None, 1):
+        with pytest.raises(DataError, match="holds no number at all"):
+            read_image(path, channels=2, window=window, slice_index=slice_index)
+    voxels[1, 1, 0, 0] = 5
+    save(path, voxels)
+    assert read_image(path, channels=2, slice_index=1).pixels[0].max() == 0  # a slice may be empty
 
 
 def test_rare_bright_voxels_are_not_lost(tmp_path):

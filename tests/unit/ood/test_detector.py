@@ -1,5 +1,7 @@
 """The out-of-distribution detector: features, shrinkage and distance, each computed another way."""
 
+from pathlib import Path
+
 import numpy as np
 import PIL.Image
 import pytest
@@ -17,6 +19,7 @@ from segconf.ood.detector import (
     load_detector,
     save_detector,
     shrunk_covariance,
+    upper_quantile,
 )
 from segconf.ood.features import band_of, feature_grid, pooled_features, spread
 
@@ -208,3 +211,35 @@ def test_features_of_another_network_are_refused():
         CheckpointError, match=r"takes 21 numbers .* gives 5.*other weights.*remove"
     ):
         detector.score(torch.zeros(2, 5))
+
+
+def test_quantile_of_equal_weights_is_that_of_numpy():
+    generator = np.random.default_rng(0)
+    for count in (1, 2, 19, 20, 21, 41, 100):
+        values = generator.normal(size=count).round(1)
+        expected = np.quantile(values, 0.95, method="higher")
+        assert upper_quantile(values, np.full(count, 0.3), 0.95) == expected, count
+
+
+def test_every_group_counts_alike_in_the_threshold():
+    # Four images of one patient weigh as much as one of another. Below 3 lie 1 + 2 / 4 of the other
+    # 2 + 3 / 4 weights, 0.55; below 4 lie 1 + 3 / 4 of them, 0.64; below 7 lies everything.
+    values = np.array([1.0, 2.0, 3.0, 4.0, 0.5, 7.0])
+    weights = np.array([0.25, 0.25, 0.25, 0.25, 1.0, 1.0])
+    assert upper_quantile(values, weights, 0.6) == 4.0
+    assert upper_quantile(values, np.ones(6), 0.6) == 3.0
+    assert upper_quantile(values, weights, 0.95) == 7.0
+
+
+def test_the_threshold_is_that_of_whole_volumes():
+    training, validation = images(60, 1), images(12, 2)
+    cases = [
+        Case(f"v{number // 4}_z{number % 4:03d}", Path(f"v{number // 4}.nii"), None, number % 4)
+        for number in range(12)
+    ]
+    parts = (pooled_features(part)[:, None] for part in (training, validation))
+    detector = OODDetector.fit(*parts, Described(GRID, BAND, (3,)), cases)
+    scores = detector.score(pooled_features(validation))
+    assert detector.threshold == pytest.approx(scores.reshape(3, 4).mean(axis=1).max())
+    assert (detector.validation_images, detector.false_alarm_rate) == (3, 0.0)
+    assert detector.threshold < fitted(training, validation).threshold
