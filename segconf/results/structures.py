@@ -103,8 +103,13 @@ def _agreement(
 
 def count_components(found: ByteArray) -> int:
     """Connected parts of a mask (D, H, W) of zeros and ones, corners included."""
+    used = [np.flatnonzero(found.any(axis=axes)) for axes in ((1, 2), (0, 2), (0, 1))]
+    if len(used[0]) == 0:
+        return 0
+    found = found[tuple(slice(places[0], places[-1] + 1) for places in used)]
     if len(found) == 1:
-        return int(cv2.connectedComponents(found[0], connectivity=8)[0]) - 1
+        plane = np.ascontiguousarray(found[0])
+        return int(cv2.connectedComponents(plane, connectivity=8)[0]) - 1
     from scipy import ndimage  # slow to import, and only volumes need it
 
     _, count = ndimage.label(found, structure=np.ones((3, 3, 3)))

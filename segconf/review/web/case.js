@@ -31,6 +31,7 @@ const showCase = () => {
   if (!row) return;
   find("name").textContent = row.case;
   find("size").textContent = row.error ? "" : t("pixels", row) + (row.slices > 1 ? t("slice", { slice: row.slice + 1, slices: row.slices }) : "");
+  [...find("sides").children].forEach((side, index) => { side.textContent = (row.marks || "")[index] || ""; }); // left, right, top, bottom
   find("flags").replaceChildren(...(row.flags.length ? row.flags.map(flagItem) : [element("li", "calm", t("calm"))]));
   say(row.error ? t("notPredicted", { reason: row.error }) : "");
   showNumbers();

@@ -99,28 +99,28 @@ const redraw = (part = "all") => { dirty = part === "all" || dirty === "all" ? "
 const drawInk = (part) => {
   const canvas = find("ink"), context = canvas.getContext("2d"), ratio = canvas.width / Math.max(1, find("stage").clientWidth);
   if (!session) { context.clearRect(0, 0, canvas.width, canvas.height); return; }
-  const scale = view.base * view.zoom * ratio, left = view.x * ratio, top = view.y * ratio, REACH = 3;
+  const scale = view.base * view.zoom * ratio, down = scale * view.tall, left = view.x * ratio, top = view.y * ratio, REACH = 3;
   let [x0, y0, x1, y1] = [0, 0, canvas.width, canvas.height];
   if (part) {
     x0 = Math.max(x0, Math.floor(left + part.x * scale) - REACH);
-    y0 = Math.max(y0, Math.floor(top + part.y * scale) - REACH);
+    y0 = Math.max(y0, Math.floor(top + part.y * down) - REACH);
     x1 = Math.min(x1, Math.ceil(left + (part.x + part.w) * scale) + REACH);
-    y1 = Math.min(y1, Math.ceil(top + (part.y + part.h) * scale) + REACH);
+    y1 = Math.min(y1, Math.ceil(top + (part.y + part.h) * down) + REACH);
   }
   if (x1 <= x0 || y1 <= y0) return;
-  const w = x1 - x0, h = y1 - y0, seen = sampleMask({ x0, y0, w: w + 2 * REACH, h: h + 2 * REACH, reach: REACH, left, top, scale });
+  const w = x1 - x0, h = y1 - y0, seen = sampleMask({ x0, y0, w: w + 2 * REACH, h: h + 2 * REACH, reach: REACH, left, top, scale, down });
   const picture = context.createImageData(w, h);
   inkEdges(new Uint32Array(picture.data.buffer), w, h, seen, REACH);
   context.putImageData(picture, x0, y0);
 };
 const OUTSIDE = 255;
-const sampleMask = ({ x0, y0, w, h, reach, left, top, scale }) => {
+const sampleMask = ({ x0, y0, w, h, reach, left, top, scale, down }) => {
   const { mask, width, height } = session, columns = new Int32Array(w), seen = new Uint8Array(w * h).fill(OUTSIDE);
   for (let i = 0; i < w; i += 1) columns[i] = Math.floor((x0 - reach + i + 0.5 - left) / scale);
   const first = columns.findIndex((x) => x >= 0), last = columns.findLastIndex((x) => x < width);
   if (first < 0) return seen;
   for (let j = 0; j < h; j += 1) {
-    const y = Math.floor((y0 - reach + j + 0.5 - top) / scale);
+    const y = Math.floor((y0 - reach + j + 0.5 - top) / down);
     if (y < 0 || y >= height) continue;
     const start = y * width;
     for (let i = first, at = j * w + first; i <= last; i += 1, at += 1) seen[at] = mask[start + columns[i]];
@@ -171,8 +171,9 @@ const fit = () => {
   const stage = find("stage"), row = byName.get(view.current), margin = 12;
   sizeInk();
   if (!row || row.error) return;
-  view.base = Math.min((stage.clientWidth - 2 * margin) / row.width, (stage.clientHeight - 2 * margin) / row.height);
-  const width = row.width * view.base, height = row.height * view.base;
+  view.tall = row.row_mm && row.column_mm ? row.row_mm / row.column_mm : 1; // pixels of a volume need not be square
+  view.base = Math.min((stage.clientWidth - 2 * margin) / row.width, (stage.clientHeight - 2 * margin) / (row.height * view.tall));
+  const width = row.width * view.base, height = row.height * view.base * view.tall;
   find("sheet").style.width = `${width}px`;
   find("sheet").style.height = `${height}px`;
   Object.assign(view, { fitted: true, zoom: 1, x: (stage.clientWidth - width) / 2, y: (stage.clientHeight - height) / 2 });

@@ -212,9 +212,10 @@ const placeCursor = () => {
   const cursor = find("cursor"), round = edit.tool === "brush" || edit.tool === "eraser";
   cursor.hidden = edit.tool === "pan" || !edit.cursor || !session;
   if (cursor.hidden) return;
-  const scale = view.base * view.zoom, size = round ? Math.max(3, edit.size * scale) : 11;
-  cursor.style.width = cursor.style.height = `${size}px`;
-  cursor.style.transform = `translate(${view.x + edit.cursor[0] * scale - size / 2}px, ${view.y + edit.cursor[1] * scale - size / 2}px)`;
+  const scale = view.base * view.zoom, down = scale * view.tall, [wide, high] = round ? [scale, down].map((one) => Math.max(3, edit.size * one)) : [11, 11];
+  cursor.style.width = `${wide}px`;
+  cursor.style.height = `${high}px`;
+  cursor.style.transform = `translate(${view.x + edit.cursor[0] * scale - wide / 2}px, ${view.y + edit.cursor[1] * down - high / 2}px)`;
 };
 const moveCursor = (dx, dy, draws) => {
   if (!session) return;

@@ -5,7 +5,7 @@ let penSeen = false; // with a pen at hand, fingers only move the image
 const PEN_ERASER = 32;
 const onMask = (event) => {
   const box = find("stage").getBoundingClientRect(), scale = view.base * view.zoom;
-  return [(event.clientX - box.left - view.x) / scale, (event.clientY - box.top - view.y) / scale];
+  return [(event.clientX - box.left - view.x) / scale, (event.clientY - box.top - view.y) / (scale * view.tall)];
 };
 const usesTool = (event) => {
   if (edit.tool === "pan" || !session || fingers.size > 1) return false;

@@ -3,7 +3,7 @@ const source = fileSource(window.segconfData);
 const { run, cases } = source;
 const served = window.segconfData.served;
 const byName = new Map(cases.map((row) => [row.case, row]));
-const view = { layer: true, contour: true, heat: false, promise: true, base: 1, zoom: 1, x: 0, y: 0, current: null, shown: [] };
+const view = { layer: true, contour: true, heat: false, promise: true, base: 1, tall: 1, zoom: 1, x: 0, y: 0, current: null, shown: [] };
 const find = (id) => document.getElementById(id);
 const element = (tag, className, text) => {
   const made = document.createElement(tag);
