@@ -3,13 +3,16 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test check clean
+.PHONY: demo test test-slow check clean
 
 demo: $(VENV)/installed
 	$(BIN)/segconf demo --out demo
 
 test: $(VENV)/installed-dev
 	$(BIN)/python -m pytest
+
+test-slow: $(VENV)/installed-dev
+	$(BIN)/python -m pytest -m slow
 
 check: $(VENV)/installed-dev
 	$(BIN)/python -m ruff check .

@@ -6,12 +6,19 @@ write masks, confidence maps and overlays of the same content, which is checked;
 writes the table and the files of the review page. Rounds alternate and the fastest one counts.
 
 Run: ``python benchmarks/predict.py --images FOLDER --checkpoint RUN``
+     ``python benchmarks/predict.py --start``: the whole command on one small image
+     ``python benchmarks/predict.py --native``: one photograph of 3000 x 2000 pixels
      ``python benchmarks/predict.py --memory 500``: resident memory along 500 images
+     ``python benchmarks/predict.py --memory 20000 --size 64 64``: the same with many small ones
      ``python benchmarks/predict.py --huge 20000``: peak memory of tiles on a square image
 """
 
 import argparse
 import math
+import os
+import resource
+import subprocess
+import sys
 import tempfile
 import time
 from functools import partial
@@ -172,23 +179,69 @@ def status(field: str) -> float:
     raise RuntimeError(f"no {field} in /proc/self/status: this benchmark needs Linux")
 
 
-def memory_along(model: Model, count: int, scratch: Path) -> None:
-    """Print the resident memory while many images are predicted."""
-    write_images(scratch / "images", count, (768, 1024))
-    steps = {round(count * fifths / 5) for fifths in range(1, 6)}
-    seen: dict[int, float] = {}
+def memory_along(model: Model, count: int, size: tuple[int, int], scratch: Path) -> None:
+    """Print the time to the first result, and the resident memory while many are predicted."""
+    write_images(scratch / "images", count, size)
+    steps = sorted({1, *(round(count * fifths / 5) for fifths in range(1, 6))})
+    start = time.perf_counter()
 
     def note(done: int, _total: int) -> None:
-        for step in steps:
-            if done >= step and step not in seen:
-                seen[step] = status("VmRSS")
+        if steps and done >= steps[0]:
+            resident, seconds = status("VmRSS"), time.perf_counter() - start
+            print(f"after {done:6d} images: {seconds:8.2f} s, {resident:5.0f} MB", flush=True)
+            while steps and done >= steps[0]:
+                steps.pop(0)
 
-    start = time.perf_counter()
     predict(model, find_images([scratch / "images"]), scratch / "maps", on_progress=note)
     seconds = time.perf_counter() - start
-    print(f"{count} images of 768 x 1024: {count / seconds:.1f} images/s")
-    for step in sorted(seen):
-        print(f"after {step:4d} images: {seen[step]:7.0f} MB resident")
+    print(f"{count} images of {size[0]} x {size[1]}: {count / seconds:.1f} images/s with the table")
+    print(f"and the page; peak {status('VmHWM'):.0f} MB resident")
+
+
+def timed_command(*arguments: str) -> tuple[float, float]:
+    """Wall and processor seconds of a process on one processor."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    start = time.perf_counter()
+    subprocess.run([sys.executable, *arguments], check=True, capture_output=True)  # noqa: S603
+    seconds = time.perf_counter() - start
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    busy = after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
+    return seconds, busy
+
+
+def start_up(checkpoint: Path, rounds: int, scratch: Path) -> None:
+    """Time the whole command on one small image, and the import of PyTorch that is part of it."""
+    write_images(scratch / "small", 1, (96, 128))
+    best = {"segconf predict": (math.inf, math.inf), "import torch": (math.inf, math.inf)}
+    for number in range(rounds):
+        command = ["-m", "segconf_cli", "predict", str(scratch / "small"), "--checkpoint"]
+        command += [str(checkpoint), "--device", "cpu", "--out", str(scratch / f"start{number}")]
+        best["segconf predict"] = min(best["segconf predict"], timed_command(*command))
+        best["import torch"] = min(best["import torch"], timed_command("-c", "import torch"))
+    for name, (seconds, busy) in best.items():
+        print(f"{name:>16}: {seconds:5.2f} s ({busy:.2f} s of the processor)")
+    ratio = best["segconf predict"][1] / best["import torch"][1]
+    print(f"the command takes {ratio:.2f} times the processor time of the import of PyTorch")
+
+
+def native_image(model: Model, rounds: int, scratch: Path) -> None:
+    """Time one photograph from the file to all of its results, against the plain loop."""
+    write_images(scratch / "native", 1, (2000, 3000))
+    (path,) = (scratch / "native").iterdir()
+    best = {"plain": (math.inf, math.inf), "ours": (math.inf, math.inf)}
+    for number in range(rounds + 1):
+        for name, work in (
+            ("plain", partial(plain_loop, model, [path], scratch / f"plain{number}")),
+            ("ours", partial(predict, model, path, scratch / f"ours{number}")),
+        ):
+            start, busy = time.perf_counter(), time.process_time()
+            work()
+            if number:  # the first round warms both up
+                taken = time.perf_counter() - start, time.process_time() - busy
+                best[name] = min(best[name], taken)
+    for name, (seconds, busy) in best.items():
+        print(f"{name:>6}: {seconds:.2f} s for 3000 x 2000 pixels ({busy:.2f} s of the processor)")
+    print(f"predict is {best['plain'][1] / best['ours'][1]:.2f} times as fast")
 
 
 class Grey(nn.Module):
@@ -226,17 +279,28 @@ def main() -> None:
     parser.add_argument("--images", type=Path)
     parser.add_argument("--checkpoint", type=Path)
     parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--start", action="store_true")
+    parser.add_argument("--native", action="store_true")
     parser.add_argument("--memory", type=int, metavar="COUNT")
+    parser.add_argument("--size", type=int, nargs=2, default=(768, 1024), metavar=("H", "W"))
     parser.add_argument("--huge", type=int, metavar="SIDE")
     arguments = parser.parse_args()
+    if (arguments.start or arguments.native) and hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})  # one processor
     with tempfile.TemporaryDirectory() as folder:
         scratch = Path(folder)
+        if arguments.start:
+            checkpoint = arguments.checkpoint or untrained(scratch, (96, 128))
+            start_up(checkpoint, arguments.rounds, scratch)
+            return
         model = load_model(
             arguments.checkpoint or untrained(scratch, (512, 512) if arguments.huge else (96, 128)),
             device="cpu",
         )
-        if arguments.memory:
-            memory_along(model, arguments.memory, scratch)
+        if arguments.native:
+            native_image(model, arguments.rounds, scratch)
+        elif arguments.memory:
+            memory_along(model, arguments.memory, tuple(arguments.size), scratch)
         elif arguments.huge:
             huge_tiles(model, arguments.huge, scratch)
         else:

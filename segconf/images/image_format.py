@@ -93,7 +93,8 @@ def listed_suffixes() -> str:
 
 def image_suffix(path: Path | str) -> str:
     """Lower-case suffix if the format is supported (``.nii.gz`` as a whole), else ``""``."""
-    name = Path(path).name.lower()
+    # A path is not parsed again: this is asked several times for each of a hundred thousand files.
+    name = (path if isinstance(path, Path) else Path(path)).name.lower()
     for suffix in _by_suffix(formats.implementations()):
         if name.endswith(suffix) and name != suffix:
             return suffix
