@@ -189,7 +189,5 @@ def _show_referral(rule: StoredReferral) -> None:
         f"--refer-fraction {needed:.2f} would reach it." if needed < 1 else "No budget reaches it."
     )
     messages().print(
-        f"warning: that is below the target of {rule.target_dice:.2f}. {way_out}",
-        style="yellow",
-        highlight=False,
+        f"note: that is below the target of {rule.target_dice:.2f}. {way_out}", highlight=False
     )

@@ -77,8 +77,22 @@ def _show(evaluation: Evaluation) -> None:
             f"the run promises at most {kept.max_risk:.2%}.",
             highlight=False,
         )
+    _show_bands(evaluation)
     _show_guarantees(evaluation)
     messages().print(f"Report: {evaluation.folder}", highlight=False, markup=False)
+
+
+def _show_bands(evaluation: Evaluation) -> None:
+    """How often pixels are wrong that the page shades, and those that it leaves clear."""
+    for shaded, name in ((True, "Shaded by the page"), (False, "Left clear")):
+        bands = [one.all for one in evaluation.error_bands if one.shaded is shaded]
+        fraction = sum(one.fraction for one in bands)
+        wrong = sum(one.fraction * one.error_rate for one in bands if one.fraction)
+        if fraction:
+            results().print(
+                f"{name}: {fraction:.1%} of these pixels, {wrong / fraction:.2%} of them wrong.",
+                highlight=False,
+            )
 
 
 def _show_guarantees(evaluation: Evaluation) -> None:

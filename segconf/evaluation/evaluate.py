@@ -15,6 +15,7 @@ from segconf.conventions import ASSUMPTIONS
 from segconf.data.cache import Progress
 from segconf.data.cases import ImageCases, images_of
 from segconf.devices import resolve_device
+from segconf.evaluation.error_bands import ErrorBand, dice_agreement, error_bands
 from segconf.evaluation.evaluator import CHALLENGE_LIMIT, Evaluator, Tolerances
 from segconf.evaluation.guarantees import (
     KeptGuarantee,
@@ -28,6 +29,7 @@ from segconf.images.io import read_header
 from segconf.images.masks import read_mask
 from segconf.inference.torch_model import TorchModel, native_logits
 from segconf.metrics.streaming import ConfidenceMetrics
+from segconf.plots.image_scores import expected_dice_plot
 from segconf.plots.promised_and_kept import guarantee_plot
 from segconf.processes import ProcessGroup, joined
 from segconf.runs.epochs import training_seconds
@@ -71,6 +73,7 @@ class Evaluation:
     threshold: KeptRisk | None
     guarantees: tuple[KeptGuarantee, ...] = ()
     referral: KeptReferral | None = None
+    error_bands: tuple[ErrorBand, ...] = ()
 
 
 def evaluate(
@@ -111,13 +114,19 @@ def evaluate(
         referral = kept_referral(promises.referral_guarantee, evaluator.rows)
         about["referral_guarantee"] = None if referral is None else asdict(referral)
         about["assumptions"] = ASSUMPTIONS
+        bands = error_bands(evaluator.pooled, model.scale) if promises.error_rates else []
+        about["error_bands"] = [one.plain() for one in bands]
+        agreement = dice_agreement(evaluator.rows)
+        about["expected_dice"] = asdict(agreement)
         report = build_report(evaluator, about)
         folder = run_folder.path / "evaluation" / options.split if out is None else Path(out)
         write_report(report, folder)
         if guarantees:
             curves = kept_curves(pooled, promises.contour_curves)
             guarantee_plot(curves, folder / "guarantees.png", note=ASSUMPTIONS)
-        return Evaluation(folder, report, threshold, tuple(guarantees), referral)
+        pairs = np.array([(row.expected_dice, row.dice) for row in evaluator.rows])
+        expected_dice_plot(pairs, folder / "expected_dice.png", agreement.mean_absolute_error)
+        return Evaluation(folder, report, threshold, tuple(guarantees), referral, tuple(bands))
 
 
 def _kept_risk(model: TorchModel, pooled: ConfidenceMetrics) -> KeptRisk | None:

@@ -102,7 +102,9 @@ def test_the_command_says_what_changed_and_replaces_a_stale_threshold(run):
     assert stored["weights_sha256"] == weights_hash(run)
     assert stored["threshold"]["max_risk"] == 0.02
     assert f"Risk threshold {stored['threshold']['confidence']:.4f}: " in result.stdout
-    assert "Referral for a mean Dice of 0.85: " in result.stdout
+    assert "Referral: cases with " in result.stdout
+    assert stored["referral"]["refer_fraction"] == 0.2
+    assert "Shaded: pixels that are wrong more than 1 time in " in result.stdout
     assert "calibration.json" in result.stderr
     assert "warning" not in result.stderr
     assert stored["referral_guarantee"]["threshold"] is None  # 0.85^4 is no proof
