@@ -83,11 +83,8 @@ def parse_table(text: str, columns: Sequence[str]) -> list[dict[str, str]]:
     Raises:
         ValueError: it is not a table with these columns, or a row has other ones.
     """
-    try:
-        header, *rows = [row for row in csv.reader(io.StringIO(text, newline="")) if row] or [[]]
-    except csv.Error as problem:
-        raise ValueError(str(problem)) from None
-    names = [plain_cell(name.strip()) for name in header]
+    header, *rows = parse_rows(text) or [[]]
+    names = [name.strip() for name in header]
     missing = [name for name in columns if name not in names]
     if missing:
         raise ValueError(f"no column called {' or '.join(missing)}")
@@ -96,7 +93,20 @@ def parse_table(text: str, columns: Sequence[str]) -> list[dict[str, str]]:
     for number, row in enumerate(rows, start=1):
         if len(row) != len(names):
             raise ValueError(f"row {number} has {len(row)} cells instead of {len(names)}")
-    return [dict(zip(names, map(plain_cell, row), strict=True)) for row in rows]
+    return [dict(zip(names, row, strict=True)) for row in rows]
+
+
+def parse_rows(text: str) -> list[list[str]]:
+    """Cells of the text of a CSV file, with or without a header; empty lines are left out.
+
+    Raises:
+        ValueError: it is none.
+    """
+    try:
+        found = [row for row in csv.reader(io.StringIO(text, newline="")) if row]
+    except csv.Error as problem:
+        raise ValueError(str(problem)) from None
+    return [[plain_cell(cell) for cell in row] for row in found]
 
 
 def number_in(row: Mapping[str, str], column: str) -> float:

@@ -8,6 +8,7 @@ Reading raises `OSError` or `ValueError`, and whoever reads says what the file w
 import errno
 import hashlib
 import os
+import platform
 import stat
 import time
 import uuid
@@ -23,6 +24,8 @@ MOST_BYTES = 256_000_000
 LEFTOVER_AGE = 24 * 3600
 """Seconds after which an unfinished file is taken for one that nobody is writing any more."""
 _PART = ".part"
+_MACHINE = hashlib.sha256(platform.node().encode()).hexdigest()[:8]
+"""Several machines may write into one folder, and know nothing of each other's processes."""
 _KINDS = {
     stat.S_IFDIR: "a folder",
     stat.S_IFIFO: "a named pipe",
@@ -123,7 +126,7 @@ def replacing(path: Path) -> Iterator[Path]:
     Raises:
         FileError: the file cannot be written.
     """
-    temporary = path.with_name(f".{uuid.uuid4().hex[:16]}{_PART}")
+    temporary = path.with_name(f".{_MACHINE}-{os.getpid()}-{uuid.uuid4().hex[:12]}{_PART}")
     try:
         try:
             yield temporary
@@ -167,7 +170,7 @@ def sync_folder(folder: Path) -> None:
 
 def write_text(path: Path, text: str) -> None:
     """Write a text file completely or not at all; its folder is made if it is missing."""
-    write_bytes(path, text.encode("utf-8"))
+    write_bytes(path, text.encode("utf-8", "replace"))
 
 
 def write_bytes(path: Path, content: bytes) -> None:
@@ -194,14 +197,29 @@ def make_folder(path: Path) -> None:
 
 
 def remove_leftovers(folder: Path, *, age: float = LEFTOVER_AGE) -> None:
-    """Remove what killed processes left behind in a folder, but nothing younger than `age`.
+    """Remove what ended processes left half written in a folder, and all that is older than `age`.
 
     Whoever holds the lock of a folder knows that nobody else is writing, and gives 0.
     """
     for path in folder.glob(f".*{_PART}*"):
         with suppress(OSError):
-            if time.time() - path.stat().st_mtime >= age:
+            if _is_orphan(path.name) or time.time() - path.stat().st_mtime >= age:
                 path.unlink(missing_ok=True)
+
+
+def _is_orphan(name: str) -> bool:
+    """Whether the process that was writing a file has ended, as far as this machine knows."""
+    machine, _, rest = name.removeprefix(".").partition("-")
+    number = rest.partition("-")[0]
+    if os.name == "nt" or machine != _MACHINE or not number.isdecimal():
+        return False
+    try:
+        os.kill(int(number), 0)
+    except ProcessLookupError:
+        return True
+    except (OSError, OverflowError):
+        return False
+    return False
 
 
 def check_output(out: Path, *, inputs: Iterable[Path] = (), known: Sequence[str] = ()) -> None:

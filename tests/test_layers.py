@@ -53,7 +53,11 @@ HOMES = {
     "PIL": {"segconf/images", "segconf/synthetic", "segconf/overlays", "segconf/review"},
     "cv2": {"segconf/images", "segconf/overlays", "segconf/results", "segconf/review"},
     "pydicom": {"segconf/images", "segconf/packaging"},
-    "pydantic": {"segconf/config", "segconf/checkpoints/weights.py"},
+    "pydantic": {
+        "segconf/config",
+        "segconf/checkpoints/weights.py",
+        "segconf/results/run_record.py",
+    },
     "segmentation_models_pytorch": {"segconf/models"},
     "timm": {"segconf/models"},
     "typer": {"cli/segconf_cli"},

@@ -1,6 +1,7 @@
 """Active learning simulated on a labeled data set: train, query, reveal the masks, repeat."""
 
 import json
+import math
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -10,13 +11,15 @@ from segconf.active.query import Query, query
 from segconf.active.queue import write_queue
 from segconf.active.simulation_results import Point, write_results
 from segconf.active.strategies import Strategy
-from segconf.config.schema import ExperimentConfig, setting_differences
+from segconf.config.records import read_record
+from segconf.config.schema import Count, ExperimentConfig, Section, setting_differences
 from segconf.data.cache import Progress
 from segconf.data.cases import raise_problems
 from segconf.data.datasets.dataset import HoldOut, dataset_key, find_cases
 from segconf.data.splits import label_unit
 from segconf.errors import ConfigError, DataError
 from segconf.evaluation.evaluate import EvaluationOptions, evaluate
+from segconf.evaluation.reading import read_metrics
 from segconf.files import write_text
 from segconf.runs.run_folder import RunFolder
 from segconf.training.epoch import TrainingListener
@@ -163,8 +166,9 @@ class _Worker:
             self._train(folder, seed, queue)
             device = self.plan.config.training.device
             evaluate(folder, EvaluationOptions(device=device), on_progress=self.on_progress)
-        scores = json.loads(found.read_text(encoding="utf-8"))["metrics"]["all"]["strict"]
-        return scores["miou"], scores["aurc"]
+        way_out = f"Remove the folder {found.parent} and start again."
+        _, scores = read_metrics(found, way_out=way_out)
+        return scores.get("miou", math.nan), scores.get("aurc", math.nan)
 
     def _train(self, folder: Path, seed: int, queue: Path | None) -> None:
         run = RunFolder(folder)
@@ -184,6 +188,15 @@ class _Worker:
         )
 
 
+class _Settings(Section):
+    """What all trainings of a folder have in common."""
+
+    dataset: str
+    start: Count
+    budget: Count
+    config: ExperimentConfig
+
+
 def _remember(plan: Simulation, out: Path) -> None:
     """Note the settings in a new folder; refuse a folder with other ones."""
     settings = {
@@ -193,21 +206,16 @@ def _remember(plan: Simulation, out: Path) -> None:
         "config": plan.config.model_dump(mode="json"),
     }
     file = out / SETTINGS
-    try:
-        if not file.is_file():
-            out.mkdir(parents=True, exist_ok=True)
-            write_text(file, json.dumps(settings, indent=1))
-            return
-        before = json.loads(file.read_text(encoding="utf-8"))
-        config = ExperimentConfig.model_validate(before["config"])
-        changed = [
-            f"{key} was {before[key]}, now {settings[key]}"
-            for key in ("dataset", "start", "budget")
-            if before[key] != settings[key]
-        ]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise DataError(f"{file}: cannot be used ({error}). Choose another folder.") from error
-    differences = setting_differences(config, plan.config)
+    if not file.exists():
+        write_text(file, json.dumps(settings, indent=1))
+        return
+    before = read_record(file, _Settings, error=DataError, way_out="Choose another folder.")
+    changed = [
+        f"{key} was {getattr(before, key)}, now {settings[key]}"
+        for key in ("dataset", "start", "budget")
+        if getattr(before, key) != settings[key]
+    ]
+    differences = setting_differences(before.config, plan.config)
     changed += [words for key, words in differences.items() if key != "training.seed"]
     if changed:
         head = f"{out}: holds a simulation with other settings:"

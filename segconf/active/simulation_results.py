@@ -1,13 +1,12 @@
 """Results of a simulation: points, their means over seeds, a table and a figure."""
 
-import csv
-import io
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 
+from segconf.csv_tables import table_text
 from segconf.files import write_text
 from segconf.metrics.definitions import METRICS as DECLARED
 from segconf.metrics.definitions import heading, scaled
@@ -60,11 +59,9 @@ def means(points: Sequence[Point]) -> list[Mean]:
 
 def write_results(points: Sequence[Point], folder: Path) -> None:
     """Write active.csv (raw values of every training) and active.png."""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, [field.name for field in fields(Point)], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(asdict(point) for point in points)
-    write_text(folder / "active.csv", text.getvalue())
+    columns = [field.name for field in fields(Point)]
+    rows = [[getattr(point, name) for name in columns] for point in points]
+    write_text(folder / "active.csv", table_text(columns, rows))
     found = means(points)
     panels = {_axis(metric): _curves(found, metric) for metric in METRICS}
     label_curves(panels, folder / "active.png")

@@ -1,7 +1,5 @@
 """How well image-level scores order cases, and which cases of a prediction folder to refer."""
 
-import csv
-import io
 import json
 import math
 from collections.abc import Mapping
@@ -22,6 +20,7 @@ from segconf.calibration.referral import (
     scores_of,
 )
 from segconf.calibration.stored import StoredReferral
+from segconf.csv_tables import table_text
 from segconf.data.cache import Progress
 from segconf.data.cases import images_of
 from segconf.devices import resolve_device
@@ -115,6 +114,11 @@ def stored_rule(model: Model) -> StoredReferral:
         raise CheckpointError(
             f"{folder}: no referral rule yet. Fit one with: segconf calibrate {folder}"
         )
+    if rule.score not in SCORES:
+        raise CheckpointError(
+            f"{model.file.parent}: calibration.json refers by {rule.score}, which is none of "
+            f"{', '.join(SCORES)}. Fit it again with: segconf calibrate {model.file.parent}"
+        )
     return rule
 
 
@@ -185,14 +189,12 @@ def _scored_cases(
 def _write(found: Triage, rows: list[CaseRow], dice: Floats, weights_sha256: str) -> None:
     folder, rule = found.folder, found.rule
     make_folder(folder)
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["case", "group", "dice", *SCORES])
+    cells = []
     for row, reached in zip(rows, dice, strict=True):
         values = [getattr(row, name) for name in SCORES]
         numbers = ["" if math.isnan(value) else f"{value:.6f}" for value in (reached, *values)]
-        writer.writerow([row.case, row.group, *numbers])
-    write_text(folder / "triage.csv", text.getvalue())
+        cells.append([row.case, row.group, *numbers])
+    write_text(folder / "triage.csv", table_text(["case", "group", "dice", *SCORES], cells))
     content = {
         "weights_sha256": weights_sha256,
         "split": found.split,
@@ -253,20 +255,24 @@ def refer(maps: Path, model: Model) -> list[ReferredCase]:
             "Give the folder that this run predicted."
         )
     rows = folder.rows()
-    columns = folder.table_file.read_text(encoding="utf-8").partition("\n")[0].split(",")
-    if rule.score not in columns:
+    seen = [row for row in rows if not row.error and row.foreground_fraction > 0]
+    if seen and all(math.isnan(getattr(row, rule.score)) for row in seen):
         raise DataError(f"{maps}: has no {rule.score} yet. Predict again into a new folder.")
     values = scores_of(rows, rule.score).tolist()
     found = [_referred(row, value, model) for row, value in zip(rows, values, strict=True)]
     found.sort(key=lambda one: (_urgency(one), one.score, one.case))
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["order", "case", "refer", rule.score, "reason"])
-    for number, one in enumerate(found, 1):
-        answer = "yes" if one.reason else "no"
-        value = f"{one.score:.6f}" if one.score >= 0 else ""
-        writer.writerow([number, one.case, answer, value, one.reason])
-    write_text(maps / REFERRALS, text.getvalue())
+    cells = [
+        [
+            number,
+            one.case,
+            "yes" if one.reason else "no",
+            f"{one.score:.6f}" if one.score >= 0 else "",
+            one.reason,
+        ]
+        for number, one in enumerate(found, 1)
+    ]
+    columns = ["order", "case", "refer", rule.score, "reason"]
+    write_text(maps / REFERRALS, table_text(columns, cells))
     return found
 
 

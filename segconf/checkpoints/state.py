@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel
 
 from segconf.errors import TrainingError
-from segconf.files import replacing
+from segconf.files import check_regular, replacing
 from segconf.history.predictions import PredictionHistory
 from segconf.processes import ProcessGroup
 from segconf.runs.epochs import EpochSummary, as_plain, from_plain
@@ -158,6 +158,9 @@ def _problem_of(
         _restore_from(_read(file), state, folder, group, epochs)
     except FileNotFoundError as error:
         return f"{error.filename or file}: missing"
+    except pickle.PickleError:
+        # PyTorch's own words advise to switch its protection off.
+        return f"{file}: refused (damaged, or it holds more than the numbers of a training)"
     except UNREADABLE as error:
         reason = str(error).partition("\n")[0] or type(error).__name__
         return f"{file}: cannot be used ({reason})"
@@ -165,6 +168,7 @@ def _problem_of(
 
 
 def _read(file: Path) -> dict[str, Any]:
+    check_regular(file)
     # PyTorch does not look at the checksums that are in its files.
     with zipfile.ZipFile(file) as archive:
         damaged = archive.testzip()

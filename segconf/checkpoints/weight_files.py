@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from segconf.config.schema import ExperimentConfig
 from segconf.errors import CheckpointError
-from segconf.files import make_folder, remove_leftovers, replacing
+from segconf.files import check_regular, described, make_folder, remove_leftovers, replacing
 
 _LENGTH_BYTES = 8
 """Of the number at the start of a safetensors file: how long its header is."""
@@ -62,12 +62,13 @@ def read_tensors(path: Path, *, way_out: str) -> tuple[dict[str, Tensor], dict[s
         CheckpointError: when the file cannot be read; ends with the way out.
     """
     try:
+        check_regular(path)
         with safe_open(path, framework="pt") as content:
             tensors = {name: content.get_tensor(name) for name in content.keys()}  # noqa: SIM118
             return tensors, content.metadata() or {}
-    except (OSError, SafetensorError) as error:
+    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         raise CheckpointError(
-            f"{path}: not a readable safetensors file ({error}). {way_out}"
+            f"{path}: not a readable safetensors file ({described(error)}). {way_out}"
         ) from error
 
 
@@ -85,7 +86,8 @@ def snapshot_file(run: Path, epoch: int) -> Path:
 def kept_snapshots(run: Path) -> dict[int, Path]:
     """Files of the snapshots of a run by the number of finished epochs, in order."""
     files = sorted((run / FOLDER).glob("epoch-*.safetensors"))
-    return {int(file.stem.removeprefix("epoch-")): file for file in files}
+    numbers = [(file.stem.removeprefix("epoch-"), file) for file in files]
+    return {int(number): file for number, file in numbers if number.isdecimal()}
 
 
 def write_snapshot(file: Path, weights: dict[str, Tensor], precision: Precision) -> None:

@@ -1,7 +1,6 @@
 """A trained model and all that is needed to use it, in one safetensors file; its hash."""
 
 import hashlib
-import json
 import logging
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from segconf.checkpoints.weight_files import (
     read_tensors,
     write_tensors,
 )
+from segconf.config.records import parse_json
 from segconf.config.schema import ExperimentConfig
 from segconf.errors import CheckpointError
 from segconf.methods.method import method_of
@@ -148,7 +148,7 @@ def _tensors_hash(file: Path) -> str:
 def _described(file: Path, metadata: dict[str, str]) -> tuple[ExperimentConfig, float]:
     """Configuration and temperature from the metadata of a weights file."""
     try:
-        config = ExperimentConfig.model_validate(json.loads(metadata["config"]))
+        config = ExperimentConfig.model_validate(parse_json(metadata["config"]))
         temperature = float(metadata["temperature"])
     except (KeyError, ValueError, ValidationError) as error:
         raise CheckpointError(

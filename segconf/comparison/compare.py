@@ -3,7 +3,6 @@
 Both runs of a difference see the same images; what is resampled are their groups.
 """
 
-import json
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +13,8 @@ import torch
 
 from segconf.checkpoints.weights import BEST, weights_hash
 from segconf.errors import CheckpointError, ConfigError
-from segconf.evaluation.report import SUMMARIES, load_curves, load_summaries
+from segconf.evaluation.reading import load_curves, load_summaries, read_metrics
+from segconf.evaluation.report import SUMMARIES
 from segconf.metrics.bootstrap import bootstrap_differences, resampled_unit
 from segconf.metrics.definitions import METRICS
 from segconf.metrics.image_summary import ImageSummary
@@ -175,25 +175,19 @@ def read_evaluation(run: Path, split: str) -> Evaluated:
             Where the weights have been removed, the evaluation is taken as it is.
     """
     folder = run / "evaluation" / split
-    try:
-        about = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
-        summaries, groups = load_summaries(folder / SUMMARIES)
-        metrics = about["metrics"]["all"]["strict"]
-        curve, reliability = load_curves(folder / SUMMARIES)
-    except FileNotFoundError:
+    if not all((folder / name).exists() for name in ("metrics.json", SUMMARIES)):
         raise CheckpointError(
             f"{run}: not evaluated on the {split} images yet. Run: {_command(run, split)}"
-        ) from None
-    except (OSError, ValueError, KeyError) as error:
-        raise CheckpointError(
-            f"{folder}: not a readable evaluation ({error}). Evaluate again: {_command(run, split)}"
-        ) from error
+        )
+    way_out = f"Evaluate again: {_command(run, split)}"
+    about, values = read_metrics(folder / "metrics.json", way_out=way_out)
+    summaries, groups = load_summaries(folder / SUMMARIES, way_out=way_out)
+    curve, reliability = load_curves(folder / SUMMARIES, way_out=way_out)
     if (run / BEST).is_file() and about.get("weights_sha256") != weights_hash(run):
         raise CheckpointError(
             f"{folder}: belongs to other weights than those now in {run}. Evaluate it again: "
             f"{_command(run, split)}"
         )
-    values = {name: float("nan") if value is None else value for name, value in metrics.items()}
     return Evaluated(run, about, values, summaries, groups, curve, reliability)
 
 

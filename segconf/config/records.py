@@ -1,15 +1,19 @@
 """JSON files that segconf writes and reads back: typed, closed, finite, or refused."""
 
+import math
+from dataclasses import MISSING, fields
+from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar, get_type_hints
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import Field, Strict, TypeAdapter, ValidationError, create_model
 
-from segconf.config.schema import Section
+from segconf.config.schema import Number, OpenSection, Section
 from segconf.errors import SegconfError
 from segconf.files import MOST_BYTES, described, read_bytes
 
 Record = TypeVar("Record", bound=Section)
+Plain = TypeVar("Plain")
 
 _CONTENT: TypeAdapter[Any] = TypeAdapter(Any)
 _SHOWN = 3
@@ -39,6 +43,40 @@ def read_record(
         raise error(f"{path}: {mistakes(problem)}. {way_out}") from problem
     except (OSError, ValueError) as problem:
         raise error(f"{path}: cannot be read ({described(problem)}). {way_out}") from problem
+
+
+def read_dataclass(
+    path: Path, kind: type[Plain], *, error: type[SegconfError], way_out: str
+) -> Plain:
+    """Parse a JSON file into a dataclass of text, numbers (null is nan) and tuples of these.
+
+    Args:
+        path: the file.
+        kind: the class; fields with a default may be missing, others than its fields are left out.
+        error: what to raise when the file cannot be used.
+        way_out: what to do then.
+    """
+    schema = _schema_of(kind)  # type: ignore[arg-type]
+    record = read_record(path, schema, error=error, way_out=way_out)
+    numbers = {name for name, expected in get_type_hints(kind).items() if expected is float}
+    values = {field: getattr(record, field) for field in schema.model_fields}
+    return kind(**{n: math.nan if n in numbers and v is None else v for n, v in values.items()})
+
+
+@cache
+def _schema_of(kind: Any) -> type[Section]:
+    """The schema of a dataclass: numbers are finite, and nothing is converted."""
+    types, found = get_type_hints(kind), {}
+    for field in fields(kind):
+        expected, default = types[field.name], ... if field.default is MISSING else field.default
+        if expected is float:
+            expected = Number | None
+            default = None if isinstance(default, float) and math.isnan(default) else default
+        elif expected is int:
+            expected = Annotated[int, Strict(), Field(ge=0, lt=2**63)]
+        found[field.name] = (expected, default)
+    schema: type[Section] = create_model(kind.__name__, __base__=OpenSection, **found)  # type: ignore[call-overload]
+    return schema
 
 
 def read_json(path: Path, *, limit: int = MOST_BYTES) -> Any:

@@ -47,6 +47,12 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+class OpenSection(Section):
+    """A part of a file in which others may have written more."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+
 _GONE = ("pseudo_labels", "pseudo_labels_folder")
 """Keys of the data that `corrections` replaces."""
 

@@ -9,6 +9,7 @@ from segconf.data.groups import GROUPS, group_of, read_groups
 from segconf.errors import DataError
 from segconf.images.image_format import case_name, format_of, image_suffix, listed_suffixes
 from segconf.images.io import read_header
+from segconf.images.naming import name_problem
 
 MASK_SUFFIXES = ("_segmentation", "_mask")
 SIDECAR_SUFFIXES = {".csv", ".html", ".json", ".md", ".pdf", ".txt", ".xml", ".yaml", ".yml"}
@@ -204,7 +205,9 @@ def _list_pictures(folder: Path) -> _Listing:
         below = path.relative_to(folder)
         if path.is_dir() or any(part.startswith(".") for part in below.parts):
             continue
-        if _is_sidecar(path):
+        if problem := name_problem(str(path)):
+            listing.problems.append(problem)
+        elif _is_sidecar(path):
             listing.left_out.append(path.name)
         elif is_dicom_image(path):
             dicom.append(path)

@@ -9,10 +9,11 @@ import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from segconf.config.records import read_dataclass
 from segconf.data.decisions import decisions_file, read_decision_rows
 from segconf.errors import DataError
-from segconf.files import write_text
-from segconf.images.image_format import format_of, map_file
+from segconf.files import make_folder, write_text
+from segconf.images.image_format import format_of, image_suffix, map_file
 from segconf.images.io import read_image, write_mask
 from segconf.images.masks import read_mask
 from segconf.images.types import ByteArray
@@ -43,6 +44,7 @@ class CorrectionRecord:
     model_sha256: str
     image_sha256: str
     mask_sha256: str
+    format: str = FORMAT
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +86,7 @@ def write_correction(maps: Path, record: CorrectionRecord, mask: ByteArray) -> P
     """
     suffix = format_of(record.file).map_suffix
     path = corrected_file(maps, record.case, suffix)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     if format_of(path).has_slices:
         predicted = maps / "masks" / f"{record.case}{suffix}"
         whole = read_mask(predicted, classes=record.classes)
@@ -95,8 +97,7 @@ def write_correction(maps: Path, record: CorrectionRecord, mask: ByteArray) -> P
         write_mask(path, whole, like=read_image(predicted, channels=1))
     else:
         write_mask(path, mask)
-    content = {"format": FORMAT, **asdict(record)}
-    text = json.dumps(content, ensure_ascii=False, indent=1) + "\n"
+    text = json.dumps(asdict(record), ensure_ascii=False, indent=1) + "\n"
     write_text(corrected_file(maps, record.case, ".json"), text)
     return path
 
@@ -115,17 +116,12 @@ def read_correction(maps: Path, case: str) -> CorrectionRecord | None:
         DataError: the record cannot be read, or its mask is gone.
     """
     path = corrected_file(maps, case, ".json")
-    try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-        stated, record = values.pop("format"), CorrectionRecord(**values)
-    except FileNotFoundError:
+    if not path.exists():
         return None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise DataError(
-            f"{path}: no record of a corrected mask ({error}). Correct the case again."
-        ) from None
-    if stated != FORMAT or record.case != case:
-        raise DataError(f'{path}: expected "format": "{FORMAT}" and "case": "{case}".')
+    way_out = "Correct the case again."
+    record = read_dataclass(path, CorrectionRecord, error=DataError, way_out=way_out)
+    if record.format != FORMAT or record.case != case or not image_suffix(record.file):
+        raise DataError(f'{path}: expected "format": "{FORMAT}" and "case": "{case}". {way_out}')
     mask = corrected_file(maps, case, format_of(record.file).map_suffix)
     if not mask.is_file():
         raise DataError(f"{mask}: the corrected mask is gone. Correct the case again.")

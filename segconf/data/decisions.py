@@ -1,16 +1,14 @@
 """Decisions of a review: the table of a prediction folder, and what the review page exports."""
 
-import csv
-import io
-import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from pathlib import Path, PurePosixPath
-from typing import Any
 
+from segconf.config.records import parse_json
+from segconf.csv_tables import parse_table, table_text
 from segconf.data.cases import Case
 from segconf.errors import DataError
-from segconf.files import write_text
+from segconf.files import described, inside, read_text, write_text
 
 DECISIONS = ("accept", "corrected", "edit", "reject")
 """The mask is right; it was put right in the page; it has to be; the case is of no use."""
@@ -54,15 +52,14 @@ def read_decision_rows(path: Path) -> list[Decision]:
         DataError: the file is not one that the review page exports.
     """
     try:
-        text = path.read_text(encoding="utf-8-sig")
-        rows = _json_rows(text) if path.suffix.lower() == ".json" else _csv_rows(text)
-        found = [
-            Decision(row["case"], decision=row["decision"] or "", **_optional(row)) for row in rows
-        ]
+        text = read_text(path)
+        is_json = path.suffix.lower() == ".json"
+        rows = _json_rows(text) if is_json else parse_table(text, ("case", "decision"))
+        found = [_decision(row) for row in rows]
     except FileNotFoundError:
         raise DataError(f"{path}: no such file. {_WAY_OUT}") from None
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        reason = f"{error} missing" if isinstance(error, KeyError) else str(error)
+    except (OSError, ValueError) as error:
+        reason = described(error)
         raise DataError(f"{path}: no decisions of a review ({reason}). {_WAY_OUT}") from None
     for row in found:
         if row.decision and row.decision not in DECISIONS:
@@ -84,16 +81,24 @@ def read_decisions(path: Path) -> dict[str, str]:
 
 def write_decisions(path: Path, rows: Iterable[Decision]) -> None:
     """Write a table of decisions, by case; complete or not at all."""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(asdict(row) for row in sorted(rows, key=lambda row: row.case))
-    write_text(path, text.getvalue())
+    ordered = sorted(rows, key=lambda row: row.case)
+    cells = [[getattr(row, name) for name in COLUMNS] for row in ordered]
+    write_text(path, table_text(COLUMNS, cells))
 
 
-def _optional(row: Mapping[str, Any]) -> dict[str, str]:
-    """Columns that an earlier version did not write."""
-    return {name: row.get(name) or "" for name in COLUMNS if name not in ("case", "decision")}
+def _decision(row: object) -> Decision:
+    """A row as it was read; an earlier version wrote fewer columns.
+
+    Raises:
+        ValueError: it is none, or about a case that no folder can hold.
+    """
+    if not isinstance(row, Mapping) or "decision" not in row:
+        raise ValueError("a row without a case or a decision")
+    texts = {name: "" if row.get(name) is None else row[name] for name in COLUMNS}
+    if not all(isinstance(text, str) for text in texts.values()):
+        raise ValueError("a cell that is no text")
+    inside(Path(), texts["case"])
+    return Decision(**texts)
 
 
 def decided_cases(
@@ -134,17 +139,11 @@ def _names(case: Case) -> set[str]:
     return ids | {PurePosixPath(name).name for name in ids}
 
 
-def _json_rows(text: str) -> list[dict[str, Any]]:
-    content = json.loads(text)
+def _json_rows(text: str) -> list[object]:
+    content = parse_json(text)
     if not isinstance(content, dict) or content.get("format") not in FORMATS:
         raise ValueError(f'expected "format": "{FORMATS[0]}"')
-    rows: list[dict[str, Any]] = content["decisions"]
+    rows = content.get("decisions")
+    if not isinstance(rows, list):
+        raise ValueError('expected a list called "decisions"')  # noqa: TRY004 - of the content
     return rows
-
-
-def _csv_rows(text: str) -> list[dict[str, Any]]:
-    reader = csv.DictReader(io.StringIO(text))  # a note may have several lines
-    missing = [name for name in ("case", "decision") if name not in (reader.fieldnames or ())]
-    if missing:
-        raise ValueError(f"no column called {' or '.join(missing)}")
-    return list(reader)

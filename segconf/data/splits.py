@@ -1,16 +1,16 @@
 """Splits: seeded, stable choices that do not depend on machine or file order."""
 
-import csv
 import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
-import numpy as np
-
+from segconf.arrays import read_array
+from segconf.config.records import read_json
+from segconf.csv_tables import parse_rows
 from segconf.data.cases import Case, CaseSet, raise_problems, strip_mask_suffix
 from segconf.errors import DataError
+from segconf.files import MOST_BYTES, described, read_text
 from segconf.images.image_format import image_suffix
 
 ID_COLUMNS = ("id", "image", "image_id", "case", "name", "file")
@@ -192,7 +192,9 @@ def read_id_list(path: Path) -> list[str]:
     except FileNotFoundError:
         raise DataError(f"{path}: no such file. Give an existing list of ids.") from None
     except (OSError, ValueError) as error:
-        raise DataError(f"{path}: not a list of ids: {error}") from None
+        raise DataError(
+            f"{path}: not a list of ids: {described(error)}. Write one id a line as .txt."
+        ) from None
     entries = [entry for entry in entries if entry and not entry.startswith("#")]
     if not entries:
         raise DataError(f"{path}: holds no id.")
@@ -200,12 +202,11 @@ def read_id_list(path: Path) -> list[str]:
 
 
 def _read_txt(path: Path) -> list[str]:
-    return path.read_text(encoding="utf-8-sig").splitlines()
+    return read_text(path).splitlines()
 
 
 def _read_csv(path: Path) -> list[str]:
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        rows = [row for row in csv.reader(file) if row]
+    rows = parse_rows(read_text(path))
     if not rows:
         return []
     header = [cell.strip().lower() for cell in rows[0]]
@@ -216,7 +217,7 @@ def _read_csv(path: Path) -> list[str]:
 
 
 def _read_json(path: Path) -> list[str]:
-    content = json.loads(path.read_text(encoding="utf-8"))
+    content = read_json(path)
     entries = content.get("labeled") if isinstance(content, dict) else content
     if not isinstance(entries, list):
         raise ValueError(  # noqa: TRY004 - the content is wrong, not a type of ours
@@ -226,7 +227,7 @@ def _read_json(path: Path) -> list[str]:
 
 
 def _read_npy(path: Path) -> list[str]:
-    return [str(entry) for entry in np.load(path, allow_pickle=False).ravel()]
+    return [str(entry) for entry in read_array(path, limit=MOST_BYTES).ravel()]
 
 
 def _bare_name(entry: str) -> str:

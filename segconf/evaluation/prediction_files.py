@@ -1,6 +1,5 @@
 """Predictions that any tool wrote: which files a folder holds, and probabilities from them."""
 
-import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +10,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from segconf.arrays import read_array, read_arrays
 from segconf.errors import DataError
+from segconf.files import described
 from segconf.images.image_format import case_name, format_of, image_suffix
 from segconf.images.io import confidence_bits, read_confidence, read_probabilities
 from segconf.images.masks import read_mask
@@ -98,18 +99,22 @@ class Predictions:
 
     def _array(self, path: Path) -> PredictedCase:
         try:
-            content: Any = np.load(path, allow_pickle=False)
             if path.suffix == ".npz":
-                with content:
-                    names = [name for name in ARRAY_NAMES if name in content]
-                    if not names:
-                        raise DataError(
-                            f"{path}: holds {', '.join(content)}. Expected an array called "
-                            "`probabilities` or `softmax`."
-                        )
-                    content = content[names[0]]
-        except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-            raise DataError(f"{path}: not a readable array file ({error}).") from error
+                found = read_arrays(path, ARRAY_NAMES)
+                if not found:
+                    raise DataError(
+                        f"{path}: holds other arrays. Expected an array called `probabilities` or "
+                        "`softmax`."
+                    )
+                content = next(iter(found.values()))
+            else:
+                content = read_array(path)
+        except (OSError, ValueError) as error:
+            raise DataError(
+                f"{path}: not a readable array file ({described(error)}). Save it again."
+            ) from error
+        if content.ndim == 0:
+            raise DataError(f"{path}: a single number. Expected probabilities, the classes first.")
         # nnU-Net keeps a slice axis of length one for pictures.
         values = content[:, 0] if content.ndim == 4 and content.shape[1] == 1 else content  # noqa: PLR2004
         return self._checked(path.stem, path, values)

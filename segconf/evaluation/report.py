@@ -1,17 +1,15 @@
 """The report of an evaluation, and its files."""
 
-import csv
-import io
 import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, TypeVar
 
 import numpy as np
 import torch
 
+from segconf.csv_tables import table_text
 from segconf.evaluation.evaluator import CaseScores, Evaluator
 from segconf.files import make_folder, replacing, write_text
 from segconf.metrics.bootstrap import (
@@ -23,14 +21,11 @@ from segconf.metrics.bootstrap import (
 )
 from segconf.metrics.definitions import METRICS, PROTOCOLS
 from segconf.metrics.image_summary import ImageSummary
-from segconf.metrics.reliability import ReliabilityCurve
-from segconf.metrics.risk_coverage import RiskCoverageCurve
 from segconf.metrics.streaming import ConfidenceMetrics
 from segconf.plots.curves import reliability_diagram, risk_coverage_plot
 
 Interval = tuple[float, float]
 
-Kept = TypeVar("Kept", ImageSummary, RiskCoverageCurve, ReliabilityCurve)
 SUMMARIES = "images.npz"
 NAMES = ("case", "group")
 SCORES = tuple(f.name for f in fields(CaseScores) if f.name not in (*NAMES, "unit", "class_dice"))
@@ -135,34 +130,6 @@ def save_summaries(path: Path, report: EvaluationReport) -> None:
         np.savez_compressed(file, allow_pickle=False, **arrays)
 
 
-def load_summaries(path: Path) -> tuple[dict[str, ImageSummary], list[str]]:
-    """Summaries by case, and the groups that the cases belong to."""
-    with np.load(path, allow_pickle=False) as content:
-        summaries = {
-            str(case): _restored(ImageSummary, content, f"{index:05d}_")
-            for index, case in enumerate(content["cases"])
-        }
-        return summaries, [str(group) for group in content["groups"]]
-
-
-def load_curves(path: Path) -> tuple[RiskCoverageCurve, ReliabilityCurve]:
-    """The risk-coverage and the reliability curve over all pixels."""
-    with np.load(path, allow_pickle=False) as content:
-        return (
-            _restored(RiskCoverageCurve, content, "curve_"),
-            _restored(ReliabilityCurve, content, "reliability_"),
-        )
-
-
-def _restored(kind: type[Kept], content: Mapping[str, Any], prefix: str) -> Kept:
-    """A dataclass from the arrays of its fields; an array without axes is a number."""
-    values: dict[str, Any] = {}
-    for field in fields(kind):
-        value = content[prefix + field.name]
-        values[field.name] = value if value.ndim else float(value)
-    return kind(**values)
-
-
 def _mean(values: Sequence[float]) -> float:
     """Mean of the images for which a score is defined."""
     known = [value for value in values if not math.isnan(value)]
@@ -170,13 +137,13 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def _table(rows: Sequence[CaseScores]) -> str:
-    text = io.StringIO()
-    writer = csv.DictWriter(text, [*NAMES, *scores_of_row(rows[0]), "unit"], lineterminator="\n")
-    writer.writeheader()
+    columns = list(scores_of_row(rows[0]))
+    cells = []
     for row in rows:
-        known = {n: "" if math.isnan(value) else value for n, value in scores_of_row(row).items()}
-        writer.writerow({"case": row.case, "group": row.group, **known, "unit": row.unit})
-    return text.getvalue()
+        scores = scores_of_row(row)
+        known = ["" if math.isnan(scores[name]) else scores[name] for name in columns]
+        cells.append([row.case, row.group, *known, row.unit])
+    return table_text([*NAMES, *columns, "unit"], cells)
 
 
 def _json(value: object) -> object:

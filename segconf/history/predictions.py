@@ -12,7 +12,7 @@ from numpy.typing import DTypeLike, NDArray
 from torch import Tensor
 
 from segconf.conventions import IGNORE
-from segconf.history.storage import read_generation, write_generation, zeros
+from segconf.history.storage import check_facts, read_generation, write_generation, zeros
 
 
 class PredictionHistory:
@@ -225,6 +225,7 @@ class PredictionHistory:
             ValueError: what was committed is damaged, or not that of the checkpoint.
         """
         arrays, facts = read_generation(folder, epoch, checksum=checksum)
+        check_facts(folder, arrays, facts)
         planned = facts["epochs"] if epochs is None else epochs
         most = max(facts["records"], default=0)
         if planned < most:

@@ -9,6 +9,7 @@ ever written to again, so that a crash at any moment loses only what was not com
 import json
 import math
 import os
+import re
 import tempfile
 import zlib
 from collections.abc import Mapping
@@ -18,8 +19,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from segconf.arrays import read_array
 from segconf.errors import TrainingError
-from segconf.files import make_folder, remove_leftovers, replacing, sync_folder, write_bytes
+from segconf.files import (
+    make_folder,
+    read_bytes,
+    remove_leftovers,
+    replacing,
+    sync_folder,
+    write_bytes,
+)
 
 
 def zeros(shape: tuple[int, ...], dtype: DTypeLike, scratch: Path | None) -> NDArray[Any]:
@@ -48,6 +57,7 @@ def _mapped_zeros(shape: tuple[int, ...], dtype: DTypeLike, scratch: Path) -> ND
 
 
 Array = NDArray[Any]
+_EPOCH, _NAME = re.compile(r"\d{4,9}", re.ASCII), re.compile(r"[a-z_]+")
 
 
 # A checkpoint is written after its generation. While that of epoch E is being written, those of E-1
@@ -57,7 +67,8 @@ KEPT_GENERATIONS = 3
 
 def committed_epochs(folder: Path) -> list[int]:
     """Epochs of the complete generations, in ascending order; none for a missing folder."""
-    return sorted(int(path.stem.removeprefix("epoch-")) for path in folder.glob("epoch-*.json"))
+    numbers = [path.stem.removeprefix("epoch-") for path in folder.glob("epoch-*.json")]
+    return sorted(int(number) for number in numbers if _EPOCH.fullmatch(number))
 
 
 def write_generation(
@@ -113,23 +124,30 @@ def read_generation(
             f"{folder}: no prediction history of epoch {epoch} (found: {known}). "
             "Resume from a checkpoint of one of these epochs, or train anew."
         )
-    marker = path.read_bytes()
+    marker = read_bytes(path)
     if checksum is not None and zlib.crc32(marker) != checksum:
         raise ValueError(
             f"{path}: not the prediction history that was saved with the checkpoint. "
             "Put the history folder of this run back, or train anew."
         )
-    content = json.loads(marker)
+    way_out = "Resume from the checkpoint before, or train anew."
+    try:
+        content = json.loads(marker)
+        checksums, facts = dict(content["checksums"]), dict(content["facts"])
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise ValueError(f"{path}: the content is damaged. {way_out}") from error
     arrays: dict[str, Array] = {}
-    for name, expected in content["checksums"].items():
+    for name, expected in checksums.items():
+        if not _NAME.fullmatch(name):
+            raise ValueError(f"{path}: {name!r} is not the name of an array. {way_out}")
         array_path = folder / f"{name}-{epoch:04d}.npy"
-        arrays[name] = np.load(array_path, mmap_mode="r", allow_pickle=False)
+        try:
+            arrays[name] = read_array(array_path, mapped=True)
+        except ValueError as error:
+            raise ValueError(f"{array_path}: {error}. {way_out}") from error
         if _checksum(arrays[name]) != expected:
-            raise ValueError(
-                f"{array_path}: the content is damaged (checksum differs). "
-                "Resume from the checkpoint before, or train anew."
-            )
-    return arrays, content["facts"]
+            raise ValueError(f"{array_path}: the content is damaged (checksum differs). {way_out}")
+    return arrays, facts
 
 
 def _marker(folder: Path, epoch: int) -> Path:
@@ -158,3 +176,35 @@ def _sweep(folder: Path, kept: set[int]) -> None:
     for path in folder.glob("*-*.npy"):
         if path.stem.rpartition("-")[2] not in names:
             path.unlink()
+
+
+def check_facts(folder: Path, arrays: Mapping[str, Array], facts: Mapping[str, Any]) -> None:
+    """Refuse a generation whose numbers do not belong to its arrays, before memory is taken.
+
+    Raises:
+        ValueError: whatever is wrong first.
+    """
+    try:
+        _check_facts(arrays, facts)
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(
+            f"{folder}: the prediction history contradicts itself ({error}). Resume from the "
+            "checkpoint before, or train anew."
+        ) from error
+
+
+def _check_facts(arrays: Mapping[str, Array], facts: Mapping[str, Any]) -> None:
+    images, (height, width) = facts["images"], facts["size"]
+    counts = [images, height, width, facts["epochs"], *facts["records"], *facts["last_epoch"]]
+    if any(type(count) is not int for count in [*counts, *facts["labeled"]]):
+        raise TypeError("a count that is no whole number")
+    if len(facts["records"]) != images or len(facts["last_epoch"]) != images:
+        raise ValueError(f"{images} images, but counts of {len(facts['records'])}")
+    if min(counts[:4]) < 0 or min(facts["records"], default=0) < 0:
+        raise ValueError("a negative count")
+    labeled = facts["labeled"]
+    if len(set(labeled)) < len(labeled) or not set(labeled) <= set(range(images)):
+        raise ValueError("labeled images that there are not")
+    for name, array in arrays.items():
+        if array.shape[-2:] != (height, width) or len(array) not in (images, len(labeled)):
+            raise ValueError(f"{name} is {array.shape} for {images} images of {height} x {width}")

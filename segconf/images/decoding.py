@@ -22,6 +22,7 @@ from PIL.PngImagePlugin import PngImageFile
 from PIL.TiffImagePlugin import TiffImageFile
 
 from segconf.errors import DataError
+from segconf.files import open_regular
 from segconf.images.types import Size, describe_os_error, reason
 
 # The content decides, not the suffix. Constructing the decoder directly, instead of with
@@ -81,7 +82,7 @@ class Picture:
 def open_picture(path: Path) -> Iterator[Picture]:
     """Open a picture for as long as the block lasts; whatever pillow raises is a `DataError`."""
     try:
-        with path.open("rb") as stream:
+        with open_regular(path) as stream:
             yield _parse(path, stream)
     except _BROKEN as error:
         if isinstance(error, OSError) and (message := describe_os_error(path, error)):

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from segconf.errors import DataError
+from segconf.files import open_regular
 from segconf.images.types import describe_os_error, reason
 
 PICTURE_SUFFIX = ".dcm"
@@ -72,7 +73,7 @@ def is_available() -> bool:
 def is_dicom(path: Path) -> bool:
     """Whether the content of a file is DICOM, whatever its name."""
     try:
-        with path.open("rb") as stream:
+        with open_regular(path) as stream:
             return stream.read(_PREAMBLE + len(_MAGIC))[_PREAMBLE:] == _MAGIC
     except OSError:
         return False
@@ -230,7 +231,7 @@ _BROKEN = (
 
 
 def _check_start(file: Path, shown: Path) -> None:
-    with file.open("rb") as stream:
+    with open_regular(file) as stream:
         start = stream.read(_PREAMBLE + len(_MAGIC))
     if not start:
         raise DataError(f"{shown}: the file is empty. Copy it again, or remove it.")

@@ -115,6 +115,8 @@ def describe_os_error(path: Path, error: OSError) -> DataError | None:
             return DataError(f"{path}: permission denied. Give yourself read access to the file.")
         case IsADirectoryError():
             return DataError(f"{path}: is a folder, not an image. Rename or remove it.")
+        case _ if error.errno is not None:
+            return DataError(f"{path}: cannot be read ({error.strerror}). Replace or remove it.")
         case _:
             return None
 

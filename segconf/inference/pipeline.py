@@ -21,6 +21,7 @@ from segconf.devices import usable_processors
 from segconf.errors import DataError
 from segconf.images.image_format import MapFormat, format_of
 from segconf.images.io import image_hash, read_header
+from segconf.images.naming import printable
 from segconf.images.types import ByteArray, Image
 from segconf.inference.model import GridOutput, Model, NetworkInput
 from segconf.inference.sources import Source
@@ -213,6 +214,8 @@ class Job:
 
     def _read(self, source: Source) -> _Decoded | _Failed | None:
         """The image; None where its results are complete and the job continues another."""
+        if source.problem:
+            return _Failed(source, source.problem)
         try:
             content = image_hash(source.path)
             if self._options.skip_existing and self._folder.is_complete(source.case, content):
@@ -259,10 +262,8 @@ class Job:
         return row
 
     def _fail(self, item: _Failed) -> CaseRow:
-        source = item.source
-        row = CaseRow(
-            source.case, source.file, group=source.group, flags=(item.flag,), error=item.reason
-        )
+        failed = _row(item.source, 0, 0)
+        row = replace(failed, flags=(item.flag,), error=printable(item.reason))
         write_failure(self._folder, row)
         return row
 

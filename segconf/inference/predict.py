@@ -13,13 +13,17 @@ from typing import Any
 
 from segconf import __version__
 from segconf.errors import ConfigError, DataError
+from segconf.files import check_output
 from segconf.images.image_format import MAP_SUFFIXES, MapFormat, format_of
+from segconf.images.naming import printable
 from segconf.inference.model import Model, load_model
 from segconf.inference.pipeline import Job, PredictOptions, Progress
 from segconf.inference.sources import Shard, Sources, find_images
+from segconf.locks import locked
 from segconf.overlays.overlay import NOTICE
-from segconf.results.prediction_folder import PredictionFolder, RunRecord
+from segconf.results.prediction_folder import PredictionFolder
 from segconf.results.rows import CaseRow
+from segconf.results.run_record import RunRecord
 from segconf.review.page import assemble
 
 _PATIENCE = timedelta(days=30)
@@ -73,7 +77,8 @@ def predict(
     folder = PredictionFolder(Path(out), options.map_format)
     sources = images if isinstance(images, Sources) else _found(images, exclude=folder.path)
     _check_map_format(sources, options.map_format)
-    claim(folder, describe_run(model, sources, options))
+    with locked(folder.path, wait=True):  # other shards may begin at the same time
+        claim(folder, describe_run(model, sources, options))
     rank = Shard(int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1")))
     own = rank.own((shard or Shard()).own(sources.items))
     with _meeting_at_the_end(rank):
@@ -167,7 +172,7 @@ def describe_run(model: Model, sources: Sources, options: PredictOptions) -> Run
             "false_alarm_rate": detector.false_alarm_rate,
             "validation_images": detector.validation_images,
         },
-        "images": str(sources.root),
+        "images": printable(str(sources.root)),
         "reading": {
             "channels": config.model.channels,
             "max_pixels": config.data.max_pixels,
@@ -194,8 +199,10 @@ def claim(folder: PredictionFolder, record: RunRecord) -> RunRecord:
 
     Raises:
         DataError: the folder holds the predictions of another model, or of other options.
+        FileError: it holds something else, or cannot be written.
     """
     if folder.run_file.exists():
+        folder.remove_leftovers()
         before = folder.record()
         different = [name for name in _SAME if before.values.get(name) != record.values[name]]
         if different:
@@ -204,19 +211,6 @@ def claim(folder: PredictionFolder, record: RunRecord) -> RunRecord:
                 "run.json differ). Choose another folder, or remove this one."
             )
         return before
-    try:
-        folder.path.mkdir(parents=True, exist_ok=True)
-        there = [path.name for path in folder.path.iterdir() if not path.name.startswith(".")]
-        strange = sorted(set(there) - {folder.run_file.name})
-        if strange:
-            raise DataError(
-                f"{folder.path}: holds other files ({', '.join(strange[:3])}). "
-                "Choose a new or empty folder."
-            )
-        folder.write_record(record)
-    except OSError as error:
-        raise DataError(
-            f"{folder.path}: cannot be written ({error.strerror}). "
-            "Choose a folder that you may write to."
-        ) from error
+    check_output(folder.path)
+    folder.write_record(record)
     return record

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from segconf.data.groups import GROUPS, group_of, read_groups
 from segconf.errors import ConfigError, DataError
+from segconf.files import described, read_text
 from segconf.images.dicom_files import (
     PICTURE_SUFFIX,
     group_files,
@@ -16,6 +17,7 @@ from segconf.images.dicom_files import (
     is_dicom,
 )
 from segconf.images.image_format import case_name, image_suffix, listed_suffixes
+from segconf.images.naming import case_names, name_problem, printable
 
 LIST_SUFFIX = ".txt"
 _SUPERPIXELS = "_superpixels"  # ISIC ships them among its images
@@ -36,6 +38,8 @@ class Source:
     path: Path
     file: str
     group: str
+    problem: str = ""
+    """Why it cannot be predicted, where that is known from its name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,13 +92,13 @@ def find_images(
     found: dict[Path, Path] = {}  # to the path that the name is made of
     left_out: list[Path] = []
     tops: list[Path] = []
-    for given in _expanded(inputs):
+    for given, is_listed in _expanded(inputs):
         path = Path(os.path.abspath(given))  # noqa: PTH100 - links keep their names
         if path.is_dir():
             images, others = _inside(path, exclude)
             left_out += others
             tops.append(path)
-        elif path.exists():
+        elif is_listed or os.path.lexists(path):
             if not image_suffix(path) and not is_dicom(path):
                 raise DataError(
                     f"{given}: unknown image format. Convert it to one of {listed_suffixes()}."
@@ -133,18 +137,22 @@ def _is_dicom_name(file: Path) -> bool:
     return image_suffix(file).startswith(PICTURE_SUFFIX[:3])
 
 
-def _expanded(inputs: Sequence[Path]) -> list[Path]:
-    """Inputs with lists replaced by what they list."""
-    paths: list[Path] = []
+def _expanded(inputs: Sequence[Path]) -> list[tuple[Path, bool]]:
+    """Inputs with lists replaced by what they list, and whether a list named them."""
+    paths: list[tuple[Path, bool]] = []
     for given in inputs:
         if given.suffix.lower() != LIST_SUFFIX or not given.is_file():
-            paths.append(given)
+            paths.append((given, False))
             continue
         try:
-            lines = given.read_text(encoding="utf-8").splitlines()
-        except (OSError, UnicodeDecodeError) as error:
-            raise DataError(f"{given}: not a readable list of paths ({error}).") from error
-        paths += [given.parent / line.strip() for line in lines if line.strip()]
+            lines = read_text(given).splitlines()
+        except (OSError, ValueError) as error:
+            raise DataError(
+                f"{given}: not a readable list of paths ({described(error)}). "
+                "Write one path a line."
+            ) from error
+        names = [line.strip() for line in lines]
+        paths += [(given.parent / name, True) for name in names if name and "\0" not in name]
     return paths
 
 
@@ -153,8 +161,16 @@ def _inside(folder: Path, exclude: Path | None) -> tuple[list[Path], list[Path]]
     excluded = None if exclude is None else Path(os.path.abspath(exclude))  # noqa: PTH100
     images: list[Path] = []
     others: list[Path] = []
-    for parent, folders, files in os.walk(folder):
+
+    def refuse(error: OSError) -> None:
+        raise DataError(
+            f"{error.filename}: cannot be listed ({error.strerror}). Give yourself access to the "
+            "folder, or leave it out."
+        ) from error
+
+    for parent, folders, files in os.walk(folder, onerror=refuse):
         here = Path(parent)
+        others += [here / name for name in folders if (here / name).is_symlink()]
         folders[:] = [
             name
             for name in folders
@@ -178,29 +194,30 @@ def _is_prediction_folder(folder: Path) -> bool:
 
 
 def _named(paths: Mapping[Path, Path], root: Path) -> tuple[Source, ...]:
-    """Names without the suffix where that is unique, else with it.
-
-    A short name counts as taken when it is the whole name of another file: `a.jpg.png` beside
-    `a.jpg` and `a.png` keeps its suffix.
+    """Images with the names of their results, in the order of these.
 
     Args:
         paths: of images, and what their names are made of.
         root: that names are relative to.
     """
-    shown = {path: _below(title, root) for path, title in paths.items()}
-    short = {path: title.parent / case_name(title) for path, title in shown.items()}
-    titles = Counter(shown.values())
-    used = Counter([*short.values(), *shown.values()])
-    names = {}
-    for path, title in shown.items():
-        name = short[path] if used[short[path]] == 1 else title
-        if titles[title] > 1:  # several series of one folder
-            name = short[path] / case_name(path)
-        names[path] = name.as_posix()
-    groups = _groups(root, {name: path for path, name in names.items()})
+    titles = [_below(title, root) for title in paths.values()]
+    used = Counter(titles)
+    named = [
+        # Several series may lie in one folder.
+        title.parent / case_name(title) / path.name if used[title] > 1 else title
+        for path, title in zip(paths, titles, strict=True)
+    ]
+    names = case_names([name.as_posix() for name in named])
+    groups = _groups(root, dict(zip(names, paths, strict=True)))
     sources = [
-        Source(case, path, path.relative_to(root).as_posix(), group_of(case, groups))
-        for path, case in names.items()
+        Source(
+            case,
+            path,
+            printable(path.relative_to(root).as_posix()),
+            group_of(case, groups),
+            name_problem(str(path)),
+        )
+        for case, path in zip(names, paths, strict=True)
     ]
     return tuple(sorted(sources, key=lambda source: source.case))
 

@@ -20,7 +20,7 @@ from segconf.images.types import reason
 from segconf.inference.sources import Sources
 from segconf.models.pretrained import is_pretrained
 from segconf.results.prediction_folder import PredictionFolder
-from segconf.results.rows import CaseRow, read_row
+from segconf.results.rows import CaseRow
 
 FOLDER = "dicom"
 LAST = "overlay.dcm"
@@ -64,7 +64,7 @@ def unwritten(folder: PredictionFolder, sources: Sources, rows: Sequence[CaseRow
     """The given rows, and those of images that were predicted before but have no objects yet."""
     now = {row.case for row in rows}
     before = [
-        read_row(folder.row(source.case))
+        folder.read_row(folder.row(source.case))
         for source in sources.items
         if source.case not in now
         and folder.row(source.case).is_file()

@@ -1,6 +1,5 @@
 """Curves of a training, and of a metric over the number of labels."""
 
-import csv
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,6 +11,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from segconf.csv_tables import read_table
+from segconf.errors import DataError
 from segconf.files import replacing
 from segconf.metrics.definitions import METRICS
 from segconf.plots.curves import COLOURS, axis_label
@@ -40,8 +41,8 @@ def training_curves(epochs_file: Path, out: Path) -> None:
         epochs_file: `epochs.csv` of a run; epochs are counted from 0 there and from 1 here.
         out: the picture to write, such as `training.png`.
     """
-    with epochs_file.open(encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader(file))
+    way_out = "Remove the file: continuing the run writes it again."
+    rows = read_table(epochs_file, ["epoch"], error=DataError, way_out=way_out)
     figure = Figure(figsize=(10, 6.5), layout="constrained")
     panels = figure.subplots(2, 2, sharex=True)
     _draw_terms(panels[0, 0], rows)

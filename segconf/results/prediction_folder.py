@@ -1,81 +1,26 @@
 """A prediction folder: its files by name, and `run.json`."""
 
 import json
+import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from segconf.calibration.stored import DEFAULT_ORDER
+from segconf.config.records import read_record
 from segconf.conventions import FULL_SCALE
 from segconf.errors import DataError
-from segconf.files import is_regular, write_text
+from segconf.files import is_regular, remove_leftovers, write_text
 from segconf.images.image_format import MAP_SUFFIXES, MapFormat, image_suffix, map_file
 from segconf.images.io import read_confidence
 from segconf.images.masks import read_mask
 from segconf.overlays.contours import Regions, empty_regions, fill_regions, shown_contours
-from segconf.overlays.layers import Contour, Scale, Step
 from segconf.results.rows import CaseRow, read_row
+from segconf.results.run_record import RunRecord, StoredRun
 
 _VOLUME = 3
 """Axes of the map of several slices."""
-
-
-@dataclass(frozen=True, slots=True)
-class RunRecord:
-    """`run.json`: everything that decides what is in the folder."""
-
-    values: dict[str, Any]
-
-    @property
-    def id(self) -> str:
-        """Name under which a browser keeps the decisions."""
-        return str(self.values["id"])
-
-    @property
-    def scale(self) -> Scale:
-        """Which pixels are shaded, and the lines that keep a promise."""
-        stored = self.values["confidence"].get("scale")
-        if stored is None:
-            raise DataError(
-                "run.json: written by an earlier version, which shaded pixels in another way. "
-                "Predict again into a new folder."
-            )
-        steps = tuple(Step(**step) for step in stored["steps"])
-        return Scale(**{**stored, "steps": steps, "contours": self.contours})
-
-    @property
-    def contours(self) -> tuple[Contour, ...]:
-        """Lines that keep a promise; out-of-distribution images have none."""
-        return tuple(
-            Contour(one["kind"], one["class"], one["alpha"], one["threshold"])
-            for one in self.values.get("contours", [])
-        )
-
-    @property
-    def order(self) -> str:
-        """Column of `cases.csv` by which the review page sorts at first, low = look first."""
-        return str(self.values.get("order", DEFAULT_ORDER))
-
-    @property
-    def model_name(self) -> str:
-        """How the model is called, and why it was taken where nobody chose it."""
-        chosen = self.values.get("chosen")
-        return "" if chosen is None else f"{chosen['model']} ({chosen['reason']})"
-
-    @property
-    def images(self) -> Path:
-        """Folder that the images were read from."""
-        return Path(self.values["images"])
-
-    @property
-    def reading(self) -> dict[str, Any]:
-        """How the images were read: channels, window, max_pixels."""
-        stored: dict[str, Any] = self.values["reading"]
-        return stored
 
 
 class PredictionFolder:
@@ -154,7 +99,7 @@ class PredictionFolder:
     def is_complete(self, case: str, image_sha256: str) -> bool:
         """Whether a case has all its files, made from an image of this content."""
         try:
-            row = read_row(self.row(case))
+            row = read_row(self.row(case), case)
         except DataError:
             return False
         files = self.outputs(row.case, self.map_suffix(row))
@@ -171,22 +116,28 @@ class PredictionFolder:
 
     def rows(self) -> list[CaseRow]:
         """All cases by name."""
-        return sorted((read_row(path) for path in self.row_files()), key=lambda row: row.case)
+        return sorted(map(self.read_row, self.row_files()), key=lambda row: row.case)
+
+    def read_row(self, path: Path) -> CaseRow:
+        """The row of a file of the folder, whose name is that of its case."""
+        root = self.path / "review" / "rows"
+        return read_row(path, path.relative_to(root).as_posix().removesuffix(".json"))
 
     def record(self) -> RunRecord:
         """What the folder says about itself."""
-        try:
-            values = json.loads(self.run_file.read_text(encoding="utf-8"))
-        except FileNotFoundError as error:
+        if not self.run_file.exists():
             raise DataError(
                 f"{self.path}: not a prediction folder (run.json is missing). "
                 "Give the folder that `segconf predict --out` wrote."
-            ) from error
-        except (OSError, ValueError) as error:
-            raise DataError(
-                f"{self.run_file}: cannot be read ({error}). Predict again into a new folder."
-            ) from error
-        return RunRecord(values)
+            )
+        way_out = "Predict again into a new folder."
+        found = read_record(self.run_file, StoredRun, error=DataError, way_out=way_out)
+        return RunRecord(found.model_dump(mode="json", by_alias=True))
+
+    def remove_leftovers(self) -> None:
+        """Remove what killed jobs left half written."""
+        for parent, _, _ in os.walk(self.path):
+            remove_leftovers(Path(parent))
 
     def write_record(self, record: RunRecord) -> None:
         """Describe the folder."""
@@ -196,9 +147,17 @@ class PredictionFolder:
         """Mask and confidence levels (H, W) of the slice that the overlay shows."""
         classes = self.record().scale.classes
         suffix = self.map_suffix(row)
-        mask = read_mask(self.mask(row.case, suffix), classes=max(classes, 2))
+        mask_file = self.mask(row.case, suffix)
+        mask = read_mask(mask_file, classes=max(classes, 2))
         confidence = read_confidence(self.confidence(row.case, suffix))
+        if mask.shape != confidence.shape:
+            raise DataError(
+                f"{mask_file}: {mask.shape}, its confidence map {confidence.shape}. Predict the "
+                "case again."
+            )
         if mask.ndim == _VOLUME:
+            if row.slice >= len(mask):
+                raise DataError(f"{mask_file}: has no slice {row.slice}. Predict the case again.")
             mask, confidence = mask[row.slice], confidence[row.slice]
         return mask, np.rint(confidence.astype(np.float64) * FULL_SCALE).astype(np.uint16)
 

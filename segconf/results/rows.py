@@ -1,15 +1,15 @@
 """Rows of `cases.csv`: numbers and flags of a case."""
 
-import csv
-import io
 import json
 import math
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
+from segconf.config.records import read_dataclass
+from segconf.csv_tables import table_text
 from segconf.errors import DataError
-from segconf.images.image_format import format_of
+from segconf.images.image_format import format_of, image_suffix
 
 EMPTY_MASK = "empty mask: nothing was found"
 OUT_OF_DISTRIBUTION = "out of distribution: unlike the training images"
@@ -129,32 +129,30 @@ COLUMNS = (
 )
 
 
-def read_row(path: Path) -> CaseRow:
-    """The row of one case."""
-    try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-        # Rows of an earlier version have fewer columns.
-        known = {name: values.get(name) for name in NUMBERS}
-        numbers = {name: math.nan if value is None else value for name, value in known.items()}
-        values.pop("severity", None)  # follows from the flags
-        return CaseRow(**{**values, **numbers, "flags": tuple(values["flags"])})
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise DataError(
-            f"{path}: not a row that segconf wrote ({error}). Remove it and predict the missing "
-            "case again."
-        ) from error
+def read_row(path: Path, case: str) -> CaseRow:
+    """The row of one case; rows of an earlier version have fewer columns.
+
+    Raises:
+        DataError: the file is damaged, or about another case than its name says.
+    """
+    way_out = "Remove it and predict the missing case again."
+    row = read_dataclass(path, CaseRow, error=DataError, way_out=way_out)
+    if row.case != case or not image_suffix(row.file):
+        raise DataError(f"{path}: not the row of an image called {case}. {way_out}")
+    if not 0 <= row.slice < max(row.slices, 1):
+        raise DataError(f"{path}: slice {row.slice} of {row.slices}. {way_out}")
+    return row
 
 
 def table(rows: Iterable[CaseRow]) -> str:
     """`cases.csv`: rows by name, numbers with six digits, nothing where nothing applies."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    for row in rows:
-        values = row.plain()
-        for name in NUMBERS:
-            value = values[name]
-            values[name] = "" if value is None else f"{value:.6f}"
-        values["flags"] = SEPARATOR.join(row.flags)
-        writer.writerow([values[name] for name in COLUMNS])
-    return text.getvalue()
+    return table_text(COLUMNS, map(_cells, rows))
+
+
+def _cells(row: CaseRow) -> list[object]:
+    values = row.plain()
+    for name in NUMBERS:
+        value = values[name]
+        values[name] = "" if value is None else f"{value:.6f}"
+    values["flags"] = SEPARATOR.join(row.flags)
+    return [values[name] for name in COLUMNS]

@@ -16,8 +16,9 @@ from segconf.images.types import Image
 from segconf.overlays.layers import Scale
 from segconf.overlays.overlay import Style, overlay
 from segconf.overlays.view import MAX_SIDE, View
-from segconf.results.prediction_folder import PredictionFolder, RunRecord, select_rows
+from segconf.results.prediction_folder import PredictionFolder, select_rows
 from segconf.results.rows import CaseRow
+from segconf.results.run_record import RunRecord
 from segconf.review.pictures import case_scale, write_jpeg
 from segconf.review.sheet import case_sheet
 

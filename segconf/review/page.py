@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 
 from segconf.files import write_text
+from segconf.locks import locked
 from segconf.overlays.contours import shown_contours
 from segconf.overlays.overlay import NOTICE
-from segconf.results.prediction_folder import PredictionFolder, RunRecord
+from segconf.results.prediction_folder import PredictionFolder
 from segconf.results.rows import OUT_OF_DISTRIBUTION, CaseRow, table
+from segconf.results.run_record import RunRecord
 from segconf.results.structures import merge_structures
 from segconf.review.page_maps import page_confidence, page_level, script_safe
 
@@ -97,19 +99,12 @@ def _data(rows: Sequence[CaseRow], record: RunRecord) -> dict[str, Any]:
 def assemble(folder: PredictionFolder) -> list[CaseRow]:
     """Write both tables and the page for all cases of a folder.
 
-    Several processes may do this at once. Each looks again after it has written: whoever writes
-    last has seen every row.
+    Shards may do this at once: one waits for the other, so that the last one has seen every row.
     """
     record = folder.record()
-    while True:
-        listed = _listed(folder)
+    with locked(folder.path, wait=True):
         rows = folder.rows()
         write_text(folder.table_file, table(rows))
         write_text(folder.structures_file, merge_structures(folder, rows))
         write_text(folder.page_file, review_page(rows, record))
-        if _listed(folder) == listed:
-            return rows
-
-
-def _listed(folder: PredictionFolder) -> list[tuple[str, int]]:
-    return [(str(path), path.stat().st_mtime_ns) for path in folder.row_files()]
+    return rows

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
+from segconf.csv_tables import number_in, read_table
 from segconf.errors import CheckpointError
 from segconf.files import write_text
 
@@ -85,15 +86,13 @@ def training_seconds(run: Path) -> float | None:
 
 
 def _seconds(table: Path) -> float:
+    way_out = "The file holds the times of a training: remove it to go on without them."
+    columns = ["epoch", "training_seconds"]
+    rows = read_table(table, columns, error=CheckpointError, way_out=way_out)
     try:
-        with table.open(newline="", encoding="utf-8") as file:
-            rows = {row["epoch"]: float(row["training_seconds"]) for row in csv.DictReader(file)}
-    except (OSError, KeyError, TypeError, ValueError) as error:
-        raise CheckpointError(
-            f"{table}: cannot be read as the times of a training ({error}). Remove the file to go "
-            "on without them."
-        ) from error
-    return sum(rows.values())
+        return sum({row["epoch"]: number_in(row, columns[1]) for row in rows}.values())
+    except ValueError as error:
+        raise CheckpointError(f"{table}: {error}. {way_out}") from error
 
 
 @contextmanager

@@ -1,12 +1,49 @@
 """`split.json` of a run: which data it used, and how to notice that the data changed."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Literal
 
+from segconf.config.schema import NaturalNumber, OpenSection
 from segconf.data.cases import Case, CaseSet
 from segconf.data.datasets.dataset import dataset_folder, dataset_key, is_named
 from segconf.data.splits import Split
+
+ROLES = ("labeled", "unlabeled", "validation", "test")
+
+
+class StoredSplit(OpenSection):
+    """`split.json`, as it is read back."""
+
+    dataset: str
+    data: str | None
+    labeled: tuple[str, ...]
+    unlabeled: tuple[str, ...]
+    validation: tuple[str, ...]
+    test: tuple[str, ...]
+    accepted: dict[str, str] | None = None
+    corrected: dict[str, str] | None = None
+    unit: Literal["groups", "images"] = "images"
+    labels: NaturalNumber | None = None
+    pixels: dict[str, str] | None = None
+    ids_sha256: str | None = None
+
+    def check(self) -> None:
+        """Refuse an image that stands in two places, which would be trained and tested on.
+
+        Raises:
+            ValueError: naming it.
+        """
+        used = [id_ for role in ROLES for id_ in getattr(self, role)]
+        twice = [id_ for id_, count in Counter(used).items() if count > 1]
+        if twice:
+            raise ValueError(f"the image {twice[0]} is listed twice")
+        reviewed = {**(self.accepted or {}), **(self.corrected or {})}
+        unknown = [id_ for id_ in reviewed if id_ not in self.labeled]
+        if unknown:
+            raise ValueError(f"the reviewed image {unknown[0]} is not a labeled one")
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 
 from segconf import __version__
 from segconf.config.loading import load_config, save_config
+from segconf.config.records import read_json, read_record
 from segconf.config.schema import ExperimentConfig
-from segconf.errors import CheckpointError, ConfigError, DataError, FileError, TrainingError
-from segconf.files import make_folder, remove_leftovers, write_text
-from segconf.runs.run_data import RunData
+from segconf.errors import CheckpointError, ConfigError, FileError, SegconfError, TrainingError
+from segconf.files import make_folder, read_text, remove_leftovers, write_text
+from segconf.runs.run_data import ROLES, RunData, StoredSplit
 
 if TYPE_CHECKING:
     import torch
@@ -93,37 +94,33 @@ class RunFolder:
     def _version(self) -> str:
         """Version of segconf that made the run, as far as it is known."""
         try:
-            return str(json.loads(self.environment_file.read_text(encoding="utf-8"))["segconf"])
+            return str(read_json(self.environment_file)["segconf"])
         except (OSError, ValueError, KeyError, TypeError):
             return "of an unknown version"
 
     def data(self) -> RunData:
         """Data of the run."""
         self._check()
+        way_out = "Put the file of the run back, or start a new run."
+        found = read_record(self.split_file, StoredSplit, error=TrainingError, way_out=way_out)
         try:
-            values = json.loads(self.split_file.read_text(encoding="utf-8"))
-            ids = {role: values[role] for role in ("labeled", "unlabeled", "validation", "test")}
-            data = RunData(
-                values["dataset"],
-                values["data"],
-                ids,
-                values.get("unit", "images"),
-                values.get("labels"),
-                values.get("pixels", {}),
-                values.get("accepted", {}),
-                values.get("corrected", {}),
-            )
-            known = values.get("ids_sha256")
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise TrainingError(
-                f"{self.split_file}: cannot be read ({error}). Put the file of the run back, or "
-                "start a new run."
-            ) from error
-        if known is not None and known != _ids_hash(data):
+            found.check()
+        except ValueError as error:
+            raise TrainingError(f"{self.split_file}: {error}. {way_out}") from None
+        data = RunData(
+            found.dataset,
+            found.data,
+            {role: getattr(found, role) for role in ROLES},
+            found.unit,
+            found.labels,
+            found.pixels or {},
+            found.accepted or {},
+            found.corrected or {},
+        )
+        if found.ids_sha256 is not None and found.ids_sha256 != _ids_hash(data):
             # The order of the ids is that of the history: with other ids it is of other images.
             raise TrainingError(
-                f"{self.split_file}: the ids were changed after the run began. Put the file of the "
-                "run back, or start a new run."
+                f"{self.split_file}: the ids were changed after the run began. {way_out}"
             )
         return data
 
@@ -238,8 +235,8 @@ def _is_finished(run: Path) -> bool:
         return False
     try:
         epochs = load_config(config).training.epochs
-        lines = [table.read_text(encoding="utf-8").splitlines() for table in tables]
-    except (OSError, DataError):
+        lines = [read_text(table).splitlines() for table in tables]
+    except (OSError, ValueError, SegconfError):
         return False
     return all(len(table) - 1 >= epochs for table in lines)
 

@@ -51,7 +51,10 @@ def history_maps(
     if not method_of(config).uses_history:
         method = config.training.method
         raise TrainingError(f"{folder}: the method {method} keeps no history of predictions.")
-    ranks = sorted(run.history.glob("rank*"), key=lambda path: int(path.name[4:]))
+    ranks = sorted(
+        (path for path in run.history.glob("rank*") if path.name[4:].isdecimal()),
+        key=lambda path: int(path.name[4:]),
+    )
     folders = ranks or [run.history]
     known = [committed_epochs(part) for part in folders]
     if not all(known):
@@ -62,11 +65,27 @@ def history_maps(
 
     def read() -> Iterator[HistoryMaps]:
         for part, ids in zip(folders, owned, strict=True):
-            history = PredictionHistory.restore(part, epoch=epochs)
+            history = _restored(part, epochs, ids, set(run_data.ids["labeled"]))
             for slot, id_ in enumerate(ids):
                 yield _maps_of(history, slot, id_, images[id_], epochs)
 
     return sum(len(ids) for ids in owned), read()
+
+
+def _restored(folder: Path, epoch: int, ids: list[str], labeled: set[str]) -> PredictionHistory:
+    """The history of a process, which must be that of these images."""
+    way_out = "Put the files of the run back, or train again."
+    try:
+        history = PredictionHistory.restore(folder, epoch=epoch)
+    except (OSError, ValueError) as error:
+        raise TrainingError(str(error)) from error
+    expected = [slot for slot, id_ in enumerate(ids) if id_ in labeled]
+    if history.images != len(ids) or sorted(history.labeled) != expected:
+        raise TrainingError(
+            f"{folder}: holds {history.images} images, {len(history.labeled)} of them labeled; "
+            f"split.json lists {len(ids)} and {len(expected)}. {way_out}"
+        )
+    return history
 
 
 def _maps_of(

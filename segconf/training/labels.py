@@ -1,10 +1,10 @@
 """Labels of a run, and the check that a continued run is the same run."""
 
-import csv
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from segconf.config.schema import ExperimentConfig, setting_differences
+from segconf.csv_tables import read_table
 from segconf.data.cases import CaseSet, raise_problems
 from segconf.data.corrections import reviewed_masks
 from segconf.data.datasets.dataset import HoldOut, find_cases
@@ -87,14 +87,8 @@ def queried_run(queue: Path) -> RunFolder:
         DataError: the file was not written by `segconf query`, or its run is gone.
     """
     way_out = "Give the list that `segconf query` wrote, or a list of ids as data.labeled_list."
-    try:
-        with queue.open(encoding="utf-8-sig", newline="") as file:
-            runs = {row["run"] for row in csv.DictReader(file)}
-    except FileNotFoundError:
-        raise DataError(f"{queue}: no such file. {way_out}") from None
-    except (OSError, ValueError, KeyError) as error:
-        raise DataError(f"{queue}: does not name the run that was queried. {way_out}") from error
-    if len(runs) != 1:
+    runs = {row["run"] for row in read_table(queue, ["run"], error=DataError, way_out=way_out)}
+    if len(runs) != 1 or not all(name.strip() and "\0" not in name for name in runs):
         raise DataError(f"{queue}: names {len(runs)} runs instead of one. {way_out}")
     folder = queue.parent / runs.pop()
     if not folder.is_dir():

@@ -140,7 +140,7 @@ def test_another_model_may_not_mix_into_a_folder(tmp_path, images, maps):
         run("predict", images, "--out", maps, "--checkpoint", other)
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "thesis.doc").write_text("x")
-    with pytest.raises(DataError, match=r"thesis\.doc"):
+    with pytest.raises(FileError, match=r"thesis\.doc"):
         run("predict", images, "--out", tmp_path / "full", "--checkpoint", other)
 
 

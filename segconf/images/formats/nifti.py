@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from segconf.conventions import FULL_SCALE
 from segconf.errors import DataError
+from segconf.files import check_regular
 from segconf.images.image_format import ImageFormat, register
 from segconf.images.nifti_grid import millimetres_per_unit, on_grid
 from segconf.images.orientation import Affine, Orientation, affine_of, spacing_of
@@ -211,8 +212,7 @@ class Volume:
 def open_volume(path: Path) -> Iterator[Volume]:
     """Open a NIfTI file; whatever nibabel raises inside the block is a `DataError`."""
     try:
-        if path.is_dir():
-            raise IsADirectoryError
+        check_regular(path)
         if path.stat().st_size == 0:
             raise DataError(f"{path}: the file is empty. Copy it again, or remove it.")
         file: Any = nibabel.load(path)

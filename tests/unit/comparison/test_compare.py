@@ -21,7 +21,8 @@ from segconf.comparison.tables import (
 from segconf.config.schema import ExperimentConfig
 from segconf.errors import CheckpointError, ConfigError
 from segconf.evaluation.evaluator import Evaluator, Tolerances
-from segconf.evaluation.report import build_report, load_curves, load_summaries, write_report
+from segconf.evaluation.reading import load_curves, load_summaries
+from segconf.evaluation.report import build_report, write_report
 from segconf.metrics.bootstrap import bootstrap_differences
 from segconf.metrics.definitions import heading, scaled
 from segconf.runs.epochs import training_seconds
@@ -147,13 +148,13 @@ def test_runs_that_cannot_be_compared(runs):
 def test_what_is_written_comes_back(runs):
     folder, reports = runs
     path = folder / "ours/evaluation/test/images.npz"
-    summaries, groups = load_summaries(path)
+    summaries, groups = load_summaries(path, way_out="Evaluate again.")
     assert groups == list(summaries)
     assert list(summaries) == [f"case {number}" for number in range(6)]
     for loaded, kept in zip(summaries.values(), reports["ours"].summaries, strict=True):
         np.testing.assert_array_equal(loaded.correct, kept.correct)
         assert loaded.nll == kept.nll
-    curve, reliability = load_curves(path)
+    curve, reliability = load_curves(path, way_out="Evaluate again.")
     assert curve.aurc == reports["ours"].metrics["all"]["strict"]["aurc"]
     assert reliability.ece == reports["ours"].metrics["all"]["strict"]["ece"]
     assert reliability.count.sum() == 6 * 64
@@ -169,7 +170,13 @@ def test_differences_resample_groups(tmp_path):
     grouped = compare([paths["grouped", "softmax"], paths["grouped", "consistency"]])
     assert (own.resampled, grouped.resampled) == ("images", "groups")
     sides = [
-        [list(load_summaries(row.runs[0].path / "evaluation/test/images.npz")[0].values())]
+        [
+            list(
+                load_summaries(
+                    row.runs[0].path / "evaluation/test/images.npz", way_out="Evaluate again."
+                )[0].values()
+            )
+        ]
         for row in (grouped.rows[1], grouped.rows[0])
     ]
     expected = bootstrap_differences(*sides, torch.Generator().manual_seed(0), groups="aabbcc")

@@ -100,7 +100,7 @@ def test_the_slice_to_look_at_has_most_unsure_pixels_then_most_foreground():
 def test_rows_survive_json_and_become_a_table(tmp_path):
     row = CaseRow("ä, b", 'x"y.png', 2, 3, expected_dice=0.25, flags=("one", "two"))
     (tmp_path / "row.json").write_text(row.to_json(), encoding="utf-8")
-    again = read_row(tmp_path / "row.json")
+    again = read_row(tmp_path / "row.json", row.case)
     assert again.to_json() == row.to_json()
     assert math.isnan(again.mean_confidence)
 
