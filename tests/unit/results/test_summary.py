@@ -134,4 +134,4 @@ def test_severity_follows_from_the_flags_and_is_a_column(tmp_path, flags, severi
     header, line = (text.split(",") for text in table([row]).splitlines())
     assert line[header.index("severity")] == severity
     (tmp_path / "row.json").write_text(row.to_json(), encoding="utf-8")
-    assert read_row(tmp_path / "row.json").severity == severity
+    assert read_row(tmp_path / "row.json", "a").severity == severity
