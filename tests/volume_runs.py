@@ -50,7 +50,7 @@ def write_volumes(root, count, *, first=0, slices=4):
     return root
 
 
-def volume_run(parent, *, training=3, validation=4, test=3):
+def volume_run(parent, *, training=3, validation=4, test=3, **changes):
     """`parent/run` on `parent/volumes`; build it with `use_network(monkeypatch, ThreeGreys)`."""
     root = write_volumes(parent / "volumes", training)
     write_volumes(root / "val", validation, first=20)
@@ -62,6 +62,7 @@ def volume_run(parent, *, training=3, validation=4, test=3):
         model__encoder="resnet18",
         training__method="softmax",
         training__ood_detector=False,
+        **changes,
     )
     split = split_cases(find_cases(str(root)), labeled=None, labeled_list=None, seed=0)
     run = RunFolder(parent / "run")

@@ -39,7 +39,7 @@ from segconf.conventions import IGNORE
 from segconf.data.cache import Progress
 from segconf.data.cases import ImageCases, images_of
 from segconf.devices import resolve_device
-from segconf.errors import ConfigError
+from segconf.errors import ConfigError, DataError
 from segconf.inference.torch_model import TorchModel
 from segconf.metrics.image_summary import ImageSummary
 from segconf.metrics.overlap import dice
@@ -122,6 +122,10 @@ def calibrate(  # noqa: PLR0913 - an entry function: every value that can be cho
         fit = fit_temperature(batches, of_cases) if scaling == "temperature" else None
         temperature = 1.0 if fit is None else fit.temperature
         found = _measure(batches(), images, temperature, classes=classes)
+    if not found.pooled.pixels:
+        raise DataError(
+            f"{root}: no pixel of the validation masks is annotated: there is nothing to fit."
+        )
     groups = [image.group for image in images]
     threshold = fit_threshold(found.pooled, found.summaries, max_risk, groups=groups)
     rates = fit_error_rates(found.pooled.groups(), classes)

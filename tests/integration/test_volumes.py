@@ -9,6 +9,7 @@ import pytest
 
 from segconf.calibration.calibrate import calibrate
 from segconf.calibration.triage import triage
+from segconf.errors import DataError
 from segconf.evaluation.evaluate import EvaluationOptions, evaluate
 from segconf.evaluation.score import score
 from segconf.inference.model import load_model
@@ -89,6 +90,18 @@ def test_groups_of_a_table_are_what_is_resampled(run, tmp_path):
     found = calibrate(run, device="cpu").calibration
     for part in (found.temperature, found.threshold, found.referral):
         assert (part.images, part.groups) == (4, 2)
+
+
+@pytest.mark.parametrize("scaling", ["temperature", "none"])
+def test_nothing_is_stored_where_nothing_is_annotated(tmp_path, monkeypatch, scaling):
+    use_network(monkeypatch, ThreeGreys)
+    run = volume_run(tmp_path, data__ignore_255=True).path
+    for file in (tmp_path / "volumes/val/masks").iterdir():
+        shape = nibabel.load(file).shape
+        nibabel.save(nibabel.Nifti1Image(np.full(shape, 255, np.uint8), np.eye(4)), file)
+    with pytest.raises(DataError, match="no pixel of the validation masks is annotated"):
+        calibrate(run, scaling=scaling, device="cpu")
+    assert not (run / "calibration.json").exists()
 
 
 def test_referral_is_fitted_on_what_triage_and_predict_refer(run, tmp_path):
