@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 from urllib.parse import unquote
 
 from segconf.errors import DataError, SegconfError
+from segconf.files import read_bytes
 from segconf.results.prediction_folder import PredictionFolder
 from segconf.review.page import review_page
 from segconf.review.store import ConflictError, ReviewStore
@@ -151,8 +152,8 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             if not path.resolve().is_relative_to(folder.path.resolve()):
                 raise _Refusal(HTTPStatus.NOT_FOUND, "the file lies outside of the folder")
-            return path.read_bytes(), kind
-        except OSError:
+            return read_bytes(path), kind
+        except (OSError, ValueError):
             raise _Refusal(HTTPStatus.NOT_FOUND, "the file is gone") from None
 
     def _put(self, path: list[str]) -> tuple[bytes, str]:

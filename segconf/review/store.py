@@ -5,7 +5,6 @@ Both doors lead here: the server, which saves case by case, and the file that th
 
 import hashlib
 import json
-import threading
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -27,9 +26,11 @@ from segconf.data.decisions import (
     write_decisions,
 )
 from segconf.errors import DataError
+from segconf.files import read_text
 from segconf.images.image_format import format_of
 from segconf.images.run_length import decode_runs, encode_runs
 from segconf.images.types import ByteArray
+from segconf.locks import locked
 from segconf.results.prediction_folder import PredictionFolder
 from segconf.results.rows import CaseRow
 
@@ -80,7 +81,6 @@ class ReviewStore:
         self.record = folder.record()
         self.rows = {row.case: row for row in folder.rows()}
         self._model = str(self.record.values["model"]["sha256"])
-        self._lock = threading.Lock()
 
     def state(self) -> dict[str, dict[str, Any]]:
         """Decision, note, time, whether there is a correction, and the version, by case."""
@@ -142,7 +142,8 @@ class ReviewStore:
             DataError: it is called corrected, but there is no corrected mask.
         """
         name = entry.decision.case
-        with self._lock:
+        self._correction(name)  # refuses a folder of corrections that lies elsewhere
+        with locked(self.folder.path / "corrected", wait=True, task="saves a review there"):
             decisions = self._decisions()
             correction = self._correction(name)
             current = self._version(decisions.get(name), correction)
@@ -258,7 +259,7 @@ class ReviewStore:
 def _document(path: Path) -> dict[str, Any]:
     way_out = "Give the .json file that the review page exports."
     try:
-        document = json.loads(path.read_text(encoding="utf-8-sig"))
+        document = json.loads(read_text(path))
         if document["format"] != FORMAT or not isinstance(document["decisions"], list):
             raise ValueError(f'expected "format": "{FORMAT}"')  # noqa: TRY301 - one message
     except FileNotFoundError:

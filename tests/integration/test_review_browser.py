@@ -345,7 +345,20 @@ def test_a_screenshot_to_look_at(page, tmp_path):
     set_size(page, 1280, 800)
 
 
-def test_five_hundred_cases_open_quickly(browser, folder, tmp_path):
+STEPS = """
+const done = arguments[0], work = [];
+const step = () => {
+  const start = performance.now();
+  document.getElementById('next').click();
+  work.push(performance.now() - start);
+  if (work.length < 25) requestAnimationFrame(step);
+  else done(work.sort((a, b) => a - b)[12]);
+};
+step();
+"""
+
+
+def test_five_hundred_cases(browser, folder, tmp_path, capsys):
     many = PredictionFolder(tmp_path / "maps")
     shutil.copytree(folder.path, many.path)
     for number in range(500):
@@ -362,10 +375,14 @@ def test_five_hundred_cases_open_quickly(browser, folder, tmp_path):
     ready = browser.execute_script(
         "return performance.getEntriesByType('navigation')[0].domContentLoadedEventEnd"
     )
-    print(f"the page of 506 cases was ready after {ready:.0f} ms")  # noqa: T201 - measured
     before = text(browser, "name")
     press(browser, Keys.ARROW_RIGHT)
     assert text(browser, "name") != before
+    step = browser.execute_async_script(STEPS)
+    with capsys.disabled():
+        print(  # noqa: T201 - the measurement is the purpose
+            f"\n506 cases: there after {ready:.0f} ms, the work of a step takes {step:.1f} ms"
+        )
     loaded = (
         "return [...document.querySelectorAll('#list img')]"
         ".filter(i => i.complete && i.naturalWidth).length"

@@ -17,11 +17,11 @@ from segconf.inference.model import load_model
 from segconf.inference.predict import predict
 from segconf.inference.predictors import SinglePass
 from segconf.inference.sources import find_images
-from segconf.results.maps import Maps
+from segconf.results.maps import Maps, prepare_folders, write_row
 from segconf.results.prediction_folder import PredictionFolder
-from segconf.results.rows import OUT_OF_DISTRIBUTION
+from segconf.results.rows import OUT_OF_DISTRIBUTION, CaseRow
 from segconf.review.page import assemble
-from segconf.review.pictures import write_case
+from segconf.review.pictures import write_case, write_page_files
 from segconf.review.store import ReviewStore
 from tests.tiny_models import brightness_model, disc, write_checkpoint, write_picture
 
@@ -494,21 +494,33 @@ requestAnimationFrame(frame);
 """
 
 
-def test_frames_per_second_while_drawing_on_a_large_image(browser, tmp_path, capsys):
+def write_large(folder, record):
+    """A page of one case of 4288 x 2848 pixels, whose confidence falls towards its border."""
+    rows, columns = np.mgrid[:2848, :4288].astype(np.float32)
+    distance = np.hypot(rows - 1424, 0.8 * (columns - 2144)) - 800
+    levels = (65535 / (1 + np.exp(-abs(distance) / 60))).astype(np.uint16)
+    mask = (distance < 0).astype(np.uint8)
+    folder.path.mkdir()
+    folder.write_record(record)
+    row = CaseRow("large", "large.jpg", 2848, 4288)
+    prepare_folders(folder, row)
+    pixels = np.stack([(levels >> 8).astype(np.uint8)] * 3)
+    write_page_files(folder, "large", pixels, (mask, levels), record.scale)
+    write_row(folder, row)
+    assemble(folder)
+    return folder
+
+
+def test_frames_per_second_while_drawing_on_a_large_image(browser, folder, tmp_path, capsys):
     """Printed, not asserted: it depends on the machine. Here, Chromium draws without a GPU."""
-    rows, columns = np.mgrid[:2848, :4288]
-    grey = 220 - 0.1 * np.hypot(rows - 1424, 0.8 * (columns - 2144))
-    write_picture(tmp_path / "images/large.jpg", grey.clip(0, 255).astype(np.uint8))
-    model = brightness_model(tmp_path, size=(64, 96), temperature=0.3)
-    predict(model, find_images([tmp_path / "images"]), tmp_path / "maps")
-    folder = PredictionFolder(tmp_path / "maps")
-    open_page(browser, folder.page_file.as_uri())
+    large = write_large(PredictionFolder(tmp_path / "maps"), folder.record())
+    open_page(browser, large.page_file.as_uri())
     use(browser, "brush", 200)
     whole = browser.execute_async_script(FRAMES)
     for _ in range(4):
         press(browser, "+")
     near_by = browser.execute_async_script(FRAMES)
-    size = folder.page_map("large").stat().st_size
+    size = large.page_map("large").stat().st_size
     with capsys.disabled():
         print(  # noqa: T201 - the measurement is the purpose
             f"\n4288 x 2848: {whole:.0f} frames per second while drawing, {near_by:.0f} zoomed in; "

@@ -46,7 +46,7 @@ const loadMap = async (name) => {
   if (name !== view.current) return;
   draw();
   showTools();
-  if (edit.tool !== "pan" || isCorrected(name) || decided(name).fetched) { await openSession(name); showNumbers(); }
+  if (edit.tool !== "pan" || isCorrected(name)) { await openSession(name); showNumbers(); }
 };
 const showNumbers = () => {
   const row = byName.get(view.current);

@@ -3,8 +3,13 @@ const TOOLS = ["pan", "brush", "eraser", "fill", "flip"];
 let session = null; // the mask of the current case while it is, or was, corrected
 const edit = { tool: "pan", size: 24, label: 1, cursor: null, stroke: null };
 
-const openSession = async (name) => {
-  if (session?.name === name) return session;
+const opening = new Map(); // one at a time for each case
+const openSession = (name) => {
+  if (session?.name === name) return Promise.resolve(session);
+  if (!opening.has(name)) opening.set(name, makeSession(name).finally(() => opening.delete(name)));
+  return opening.get(name);
+};
+const makeSession = async (name) => {
   const map = await mapOf(name), [height, width] = map.mask.size;
   const predicted = decodeRuns(map.mask.runs, new Uint8Array(width * height));
   const strokes = await knownStrokes(name), { position = 0, fetched } = decided(name);

@@ -38,7 +38,7 @@ const mapOf = async (name) => {
 let decisions = new Map();
 const storage = openStorage(run.id, () => { find("storage").hidden = false; });
 const decided = (name) => decisions.get(name) || {};
-const isCorrected = (name) => decided(name).position > 0;
+const isCorrected = (name) => decided(name).position > 0 || Boolean(decided(name).fetched);
 const change = (name, values, stroke) => {
   const next = { ...decided(name), ...values, decided_at: new Date().toISOString(), unsaved: served };
   if (served) next.version = server.versionOf(name);
@@ -61,10 +61,11 @@ const maskOf = async (name) => {
   return { size: [height, width], runs: encodeRuns(mask, width, { x: 0, y: 0, w: width, h: height }) };
 };
 const entryOf = async (name) => {
-  const { decision = "", note = "", decided_at = "", position = 0, count = 0 } = decided(name);
+  const { decision = "", note = "", decided_at = "", position = 0, count = 0, fetched = false } = decided(name);
   const { file, image_sha256, mask_sha256 } = byName.get(name);
   const entry = { case: name, file, decision, note, decided_at, image_sha256, mask_sha256 };
   if (position) entry.mask = await maskOf(name);
+  else if (fetched) entry.mask = await server.mask(name);
   else if (count) entry.mask = null;
   return entry;
 };

@@ -60,6 +60,7 @@ const openStorage = (runId, onFailure) => {
 };
 
 // The server that the page came from (`segconf review --serve`): every case is saved there against its version.
+const RETRY = 3000;
 const openServer = ({ model, entryOf, onState }) => {
   const versions = new Map(), busy = new Set(), again = new Set();
   const send = async (name, force) => {
@@ -85,6 +86,7 @@ const openServer = ({ model, entryOf, onState }) => {
     if (result.status === 200) onState(name, { kind: "saved", version: result.version });
     else if (result.status === 409) onState(name, { kind: "conflict" });
     else onState(name, { kind: "failed", reason: result.message });
+    if (result.status === 0) setTimeout(() => save(name), RETRY);
   };
   return {
     save,
