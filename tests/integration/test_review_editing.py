@@ -403,6 +403,33 @@ def test_a_killed_tab_loses_no_stroke(page, folder, downloads):
     )
 
 
+def test_a_second_tab_follows_the_first(page, downloads):
+    use(page, "brush", 7)
+    drag(page, (90, 15), (100, 15))
+    expected = corrected(page, downloads)
+    address, first = page.current_url, page.current_window_handle
+    page.switch_to.new_window("tab")
+    set_size(page, 1280, 800)
+    page.get(address)
+    open_case(page, "hazy")
+    enabled = "return !document.getElementById('undo').disabled"
+    wait_for(page, lambda b: b.execute_script(enabled))
+    press(page, "z")
+    second = page.current_window_handle
+    page.switch_to.window(first)
+    wait_for(page, lambda b: text(b, "progress").startswith("0 of 3 decided"))
+    wait_for(page, lambda b: b.execute_script("return document.getElementById('undo').disabled"))
+    wait_for(
+        page, lambda b: not b.execute_script("return document.getElementById('redo').disabled")
+    )
+    press(page, "y")
+    np.testing.assert_array_equal(corrected(page, downloads), expected)
+    page.switch_to.window(second)
+    wait_for(page, lambda b: text(b, "progress").startswith("1 of 3 decided"))
+    page.close()
+    page.switch_to.window(first)
+
+
 def test_the_file_is_taken_by_the_folder_it_belongs_to(page, folder, downloads, tmp_path):
     use(page, "brush", 7)
     drag(page, (90, 15), (100, 15))

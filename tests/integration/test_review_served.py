@@ -3,7 +3,6 @@
 import csv
 import json
 import os
-import signal
 import subprocess
 import sys
 
@@ -43,17 +42,18 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def address(folder):
-    """The page of `segconf review --serve`, ended with Ctrl-C."""
+    """The page of `segconf review --serve`."""
     command = [sys.executable, "-m", "segconf_cli", "review", str(folder.path), "--serve"]
     environment = os.environ | {"PYTHONUNBUFFERED": "1"}
     with subprocess.Popen(
         [*command, "--no-browser"], stdout=subprocess.PIPE, text=True, env=environment
     ) as process:
-        lines = [process.stdout.readline().strip() for _ in range(2)]
-        assert lines[1].startswith("http://127.0.0.1:")
-        yield lines[1]
-        process.send_signal(signal.SIGINT)
-        assert process.wait(timeout=60) == 0
+        try:
+            lines = [process.stdout.readline().strip() for _ in range(2)]
+            assert lines[1].startswith("http://127.0.0.1:")
+            yield lines[1]
+        finally:
+            process.terminate()
 
 
 @pytest.fixture(scope="module")

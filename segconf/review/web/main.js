@@ -62,6 +62,7 @@ const listen = () => {
   find("language").addEventListener("change", () => { chooseLanguage(find("language").value); showTexts(); });
   for (const id of ["order", "filter"]) find(id).addEventListener("change", () => { refresh(); if (!view.shown.includes(view.current) && view.shown.length) show(view.shown[0]); });
   find("note").addEventListener("input", () => change(view.current, { note: find("note").value }));
+  if (tabs) tabs.onmessage = ({ data: name }) => followTab(name);
   listenToStage();
   listenToKeys();
 };

@@ -48,6 +48,18 @@ const change = (name, values, stroke) => {
   else if (decisions.has(name)) storage.keep(name, next);
   else storage.forget(name);
   if (served) server.save(name);
+  else tabs?.postMessage(name);
+};
+
+// Tabs of the same page follow each other; with a server, they are told when they save.
+const tabs = served || !window.BroadcastChannel ? null : new BroadcastChannel(`segconf-review-${run.id}`);
+const followTab = async (name) => {
+  const kept = await storage.kept(name);
+  if (kept) decisions.set(name, kept); else decisions.delete(name);
+  strokesOf.delete(name);
+  updateItem(name);
+  refresh();
+  if (view.current === name) { cancelStroke(); closeSession(); show(name); }
 };
 
 // The corrected mask of any case: the predicted one and the strokes in force.

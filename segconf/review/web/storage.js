@@ -46,6 +46,7 @@ const openStorage = (runId, onFailure) => {
       if (!database) return [];
       return answer(database.transaction("strokes").objectStore("strokes").getAll(span(name)));
     },
+    async kept(name) { return database ? answer(database.transaction("cases").objectStore("cases").get([runId, name])) : undefined; },
     keep(name, values) { write((cases) => cases.put({ run: runId, case: name, ...values })); },
     forget(name) { write((cases, strokes) => { cases.delete([runId, name]); strokes.delete(span(name)); }); },
     addStroke(name, index, stroke, values) {
