@@ -13,6 +13,7 @@ class PackageFormat(StrEnum):
     """Kinds of packages."""
 
     ONNX = "onnx"
+    MONAI = "monai"
 
 
 def package(
@@ -22,18 +23,22 @@ def package(
             help="Run folder, weights file, or name of a pretrained model.", show_default=False
         ),
     ],
-    out: Annotated[Path, typer.Option(help="The file to write.", show_default=False)],
+    out: Annotated[
+        Path, typer.Option(help="The file, or the folder of a bundle.", show_default=False)
+    ],
     format: Annotated[PackageFormat, typer.Option(help="What is written.")] = PackageFormat.ONNX,  # noqa: A002
 ) -> None:
     """Package a trained network with the preparation of its input, for use without segconf.
 
     Example: segconf package runs/isic-consistency-250-seed0 --format onnx --out model.onnx
     """
-    from segconf.packaging.package import package_onnx
+    from segconf.packaging.package import package_monai, package_onnx
 
     match format:
         case PackageFormat.ONNX:
             written = package_onnx(run, out)
+        case PackageFormat.MONAI:
+            written = package_monai(run, out)
     results().print(
         f"Wrote {written.path} ({written.size / 1e6:.1f} MB). Probabilities differ from those of "
         f"the run by at most {written.difference:.1g} (research use, not a medical device).",

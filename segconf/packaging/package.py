@@ -18,6 +18,7 @@ from segconf.packaging.description import packaged
 TOLERANCE = 1e-3
 """Largest difference of a probability between a packaged network and its run."""
 _PROBES = 2
+_PICTURE_CHANNELS = (1, 3)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +73,39 @@ def package_onnx(run: Path | str, out: Path | str) -> Package:
             f"{path}: cannot be written ({error.strerror or error}). Choose another file."
         ) from error
     return Package(path, path.stat().st_size, difference)
+
+
+def package_monai(run: Path | str, out: Path | str) -> Package:
+    """Write a run as a MONAI bundle: configs, TorchScript network, model card.
+
+    Args:
+        run: run folder, weights file or name of a pretrained model.
+        out: the folder, which is new or empty.
+
+    Raises:
+        ConfigError: the method takes several passes, channels are neither grey nor RGB, or the
+            folder holds something.
+        CheckpointError: the folder cannot be written.
+    """
+    folder = Path(out)
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ConfigError(f"out = {folder}: holds something else. Choose a new folder.")
+    from segconf.packaging.monai_bundle import write_bundle
+
+    model = TorchModel(choose_model(run).path, device=resolve_device("cpu"))
+    if model.config.model.channels not in _PICTURE_CHANNELS:
+        raise ConfigError(
+            f"{model.file}: has {model.config.model.channels} channels; the pipeline of a bundle "
+            "reads pictures of 1 or 3. Package it as ONNX."
+        )
+    try:
+        difference = write_bundle(model, packaged(model), folder)
+    except OSError as error:
+        raise CheckpointError(
+            f"{folder}: cannot be written ({error.strerror or error}). Choose another folder."
+        ) from error
+    size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+    return Package(folder, size, difference)
 
 
 def compare(model: TorchModel, other: OnnxModel) -> float:
