@@ -6,6 +6,7 @@ write masks, confidence maps and overlays of the same content, which is checked;
 writes the table and the files of the review page. Rounds alternate and the fastest one counts.
 
 Run: ``python benchmarks/predict.py --images FOLDER --checkpoint RUN``
+     ``python benchmarks/predict.py --images FOLDER --checkpoint RUN --onnx FILE``: ONNX Runtime too
      ``python benchmarks/predict.py --start``: the whole command on one small image
      ``python benchmarks/predict.py --native``: one photograph of 3000 x 2000 pixels
      ``python benchmarks/predict.py --memory 500``: resident memory along 500 images
@@ -116,7 +117,7 @@ def plain_overlay(
     colour = np.where(low, LOW_COLOUR, MIDDLE_COLOUR)
     blended = np.rint(np.asarray(shown) * (1 - opacity) + colour * opacity).astype(np.uint8)
     draw_contour(blended, labels)
-    return _with_legend(blended, "contour", scale)
+    return _with_legend(blended, "contour", scale, ())
 
 
 def check_same(plain: Path, ours: Path) -> None:
@@ -136,18 +137,19 @@ def check_same(plain: Path, ours: Path) -> None:
             raise SystemExit(f"{path.name}: contents differ by {[float(o.mean()) for o in off]}")
 
 
-def compare(model: Model, images: Path, rounds: int) -> None:
-    """Time both and print the ratio."""
+def compare(model: Model, images: Path, rounds: int, packaged: Model | None) -> None:
+    """Time both, and a packaged network where there is one, and print the ratios."""
     sources = find_images([images])
     paths = [source.path for source in sources.items]
-    best = {"plain": (math.inf, math.inf), "ours": (math.inf, math.inf)}
+    best = dict.fromkeys(("plain", "ours", "onnx")[: 3 if packaged else 2], (math.inf, math.inf))
     with tempfile.TemporaryDirectory() as scratch:
         for number in range(rounds):
             plain, ours = Path(scratch, f"plain{number}"), Path(scratch, f"ours{number}")
             for name, work in (
                 ("plain", partial(plain_loop, model, paths, plain)),
                 ("ours", partial(predict, model, sources, ours)),
-            ):
+                ("onnx", partial(predict, packaged, sources, Path(scratch, f"onnx{number}"))),
+            )[: len(best)]:
                 start, busy = time.perf_counter(), time.process_time()
                 work()
                 taken = time.perf_counter() - start, time.process_time() - busy
@@ -159,6 +161,9 @@ def compare(model: Model, images: Path, rounds: int) -> None:
         rate = len(paths) / seconds
         print(f"{name:>6}: {rate:6.2f} images/s ({seconds:.1f} s, {busy:.1f} s of processors)")
     print(f"predict is {best['plain'][0] / best['ours'][0]:.2f} times as fast")
+    if packaged is not None:
+        wall, busy = (ours / onnx for ours, onnx in zip(best["ours"], best["onnx"], strict=True))
+        print(f"ONNX Runtime is {wall:.2f} times as fast again, {busy:.2f} by time of processors")
 
 
 def print_sizes(*folders: Path) -> None:
@@ -278,6 +283,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--images", type=Path)
     parser.add_argument("--checkpoint", type=Path)
+    parser.add_argument("--onnx", type=Path, metavar="FILE")
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--start", action="store_true")
     parser.add_argument("--native", action="store_true")
@@ -306,7 +312,8 @@ def main() -> None:
         else:
             if arguments.images is None:
                 write_images(scratch / "images", 12, (1936, 2592))
-            compare(model, arguments.images or scratch / "images", arguments.rounds)
+            packaged = load_model(arguments.onnx, device="cpu") if arguments.onnx else None
+            compare(model, arguments.images or scratch / "images", arguments.rounds, packaged)
 
 
 if __name__ == "__main__":

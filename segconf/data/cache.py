@@ -21,6 +21,7 @@ from segconf.data.preprocessing import Preprocessing
 from segconf.devices import usable_processors
 from segconf.errors import DataError, FileError
 from segconf.files import make_folder, remove_leftovers, replacing
+from segconf.images.image_format import format_of
 from segconf.images.io import read_header
 from segconf.images.masks import read_mask
 
@@ -171,7 +172,8 @@ def _fingerprint(cases: Sequence[Case], settings: object, files: Sequence[Sequen
     """Changes with the settings and with the name, size and time of any file."""
     stamps: list[object] = []
     for case, paths in zip(cases, files, strict=True):
-        states = [path.stat() for path in paths if path.exists()]
+        found = [file for path in paths for file in format_of(path).files(path)]
+        states = [file.stat() for file in found if file.exists()]
         # The time of the last change as well: a copy may keep that of the last write.
         times = [(s.st_size, s.st_mtime_ns, s.st_ctime_ns) for s in states]
         stamps.append([case.id, case.slice_index, times])

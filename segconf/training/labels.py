@@ -11,7 +11,8 @@ from segconf.data.datasets.dataset import HoldOut, find_cases
 from segconf.data.decisions import decided_cases
 from segconf.data.splits import ReviewedLabel, Split, read_id_list, split_cases
 from segconf.errors import DataError, TrainingError
-from segconf.files import file_hash
+from segconf.images.image_format import format_of
+from segconf.images.io import image_hash
 from segconf.methods.method import method_of
 from segconf.processes import ProcessGroup
 from segconf.runs.run_data import RunData
@@ -114,7 +115,8 @@ def reviewed_labels(maps: Path, found: CaseSet) -> dict[str, ReviewedLabel]:
     labels: dict[str, ReviewedLabel] = {}
     for name, cases in matched.items():
         mask, image = masks[name], cases[0].image_path
-        if mask.image_sha256 and image.exists() and file_hash(image) != mask.image_sha256:
+        there = all(file.exists() for file in format_of(image).files(image))
+        if mask.image_sha256 and there and image_hash(image) != mask.image_sha256:
             problems.append(f"{name}: {words[name]}, but {image} is another image than it was then")
             continue
         for case in cases:

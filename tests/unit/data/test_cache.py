@@ -7,6 +7,7 @@ from pathlib import Path
 
 import nibabel
 import numpy as np
+import pydicom
 import pytest
 from PIL import Image
 
@@ -16,6 +17,7 @@ from segconf.data.datasets.dataset import HoldOut, find_cases
 from segconf.data.preprocessing import Preprocessing
 from segconf.errors import DataError
 from tests.conftest import disc, write_folder
+from tests.dicom_objects import save, series
 
 GRID = Preprocessing((32, 32))
 
@@ -73,6 +75,23 @@ def test_changed_added_and_removed_files_are_noticed(dataset):
     assert len(read()) == 6
     (dataset / "images/case_000.png").unlink()
     np.testing.assert_array_equal(read()[0], disc(1)[0])
+
+
+def test_a_changed_slice_of_a_series_is_noticed(tmp_path):
+    volume = np.random.default_rng(0).integers(0, 2000, (4, 32, 32)).astype(np.int16)
+    series(tmp_path / "images" / "case", volume)
+
+    def read():
+        return PixelCache(tmp_path, GRID).images(cases_of(tmp_path), label="training").copy()
+
+    before = read()
+    assert len(before) == len(cases_of(tmp_path)) > 1
+    np.testing.assert_array_equal(read(), before)
+    file = min((tmp_path / "images" / "case").iterdir())
+    dataset = pydicom.dcmread(file)
+    dataset.PixelData = bytes(len(dataset.PixelData))
+    save(dataset, file)
+    assert (read() != before).any()
 
 
 def test_same_length_and_other_time_is_noticed(dataset):
