@@ -148,8 +148,8 @@ def predict(
             text = f"model: {chosen.name} ({chosen.reason})"
             messages().print(text, highlight=False, markup=False)
         if sources.left_out:
-            example = sources.left_out[0].name
-            note = f"note: left out {len(sources.left_out)} files that are no images ({example})"
+            example = "" if sources.are_anonymous else f" ({sources.left_out[0].name})"
+            note = f"note: left out {len(sources.left_out)} files that are no images{example}"
             messages().print(note, highlight=False, markup=False)
     model = load_model(chosen, device=device, batch_size=batch_size)
     with _progress(visible=is_first) as progress:

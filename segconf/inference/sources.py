@@ -49,6 +49,8 @@ class Sources:
     root: Path
     items: tuple[Source, ...]
     left_out: tuple[Path, ...] = ()
+    are_anonymous: bool = False
+    """Whether there are DICOM images among them, called by their UIDs: no other name is shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +116,9 @@ def find_images(
             f"{names}: no image found (looked for {listed_suffixes()}). Check the path."
         )
     root = Path(os.path.commonpath(tops))
-    return Sources(root, _named(dict(sorted(found.items())), root), tuple(left_out))
+    anonymous = not identify and any(_is_dicom_name(path) for path in found)
+    items = _named(dict(sorted(found.items())), root)
+    return Sources(root, items, tuple(left_out), anonymous)
 
 
 def _with_dicom(top: Path, files: Sequence[Path], *, identify: bool) -> dict[Path, Path]:

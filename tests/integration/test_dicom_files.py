@@ -62,6 +62,7 @@ def test_no_patient_is_named_in_results(tmp_path, capsys):
     series(tmp_path / "in" / "QUIXOTTE_ZELDA", volume)
     photograph(tmp_path / "in" / "QUIXOTTE.dcm", rng.integers(0, 256, (40, 50, 3), np.uint8))
     (tmp_path / "in" / "quixotte2.dcm").write_bytes(bytes(300))
+    (tmp_path / "in" / "quixotte.doc").write_bytes(b"a letter")
     weights = write_checkpoint(tmp_path / "w.safetensors")
 
     code = app(
