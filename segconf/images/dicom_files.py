@@ -8,6 +8,7 @@ Such a path need not exist. It is resolved by searching the folder.
 
 import hashlib
 import importlib.util
+import struct
 import threading
 import warnings
 from collections import Counter
@@ -226,7 +227,7 @@ def open_dicom(
 
 _BROKEN = (
     *(OSError, EOFError, ValueError, TypeError, LookupError, ArithmeticError, MemoryError),
-    *(AttributeError, NotImplementedError, RuntimeError, RecursionError),
+    *(AttributeError, NotImplementedError, RuntimeError, RecursionError, struct.error),
 )
 
 

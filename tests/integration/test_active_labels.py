@@ -265,7 +265,7 @@ def test_an_id_without_a_mask_is_named(first, folder_dataset):
 @pytest.mark.parametrize(
     ("text", "named"),
     [
-        ("id\ncase_005\n", "next.csv: does not name the run that was queried"),
+        ("id\ncase_005\n", "next.csv: not a readable table (no column called run)"),
         ("id,run\ncase_005,first\ncase_000,other\n", "names 2 runs instead of one"),
         ("id,run\ncase_005,gone\n", "the run that was queried is not at gone any more"),
         (None, "next.csv: no such file"),
