@@ -39,6 +39,7 @@ def locked(folder: Path, *, wait: bool, task: str = "is working on it") -> Itera
         LockedError: another process, or another thread of this one, holds the lock.
         FileError: the folder cannot be written.
     """
+    is_new = not folder.exists()
     make_folder(folder)
     path = folder.resolve() / LOCK
     while (handle := _acquired(path)) is None:
@@ -51,6 +52,9 @@ def locked(folder: Path, *, wait: bool, task: str = "is working on it") -> Itera
         yield
     finally:
         _release(path, handle)
+        if is_new:  # and nothing came of it
+            with suppress(OSError):
+                folder.rmdir()
 
 
 def _acquired(path: Path) -> int | None:

@@ -25,6 +25,7 @@ from segconf.data.transforms import (
     recoloured,
     training_transform,
 )
+from segconf.devices import usable_processors
 
 Rows = np.ndarray[tuple[int], np.dtype[np.int64]]
 _HASHED_ROWS = 64
@@ -271,6 +272,8 @@ def training_batches(
 
 def build_loader(dataset: Dataset[Any], *, workers: int) -> DataLoader[Any]:
     """Loader over a data set that already yields batches."""
+    # More workers than processors only wait for each other, and PyTorch warns of them.
+    workers = min(workers, usable_processors())
     return DataLoader(dataset, batch_size=None, shuffle=False, num_workers=workers)
 
 

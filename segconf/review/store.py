@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from segconf.config.records import parse_json
 from segconf.data.cases import raise_problems
 from segconf.data.corrections import (
     CorrectionRecord,
@@ -259,7 +260,7 @@ class ReviewStore:
 def _document(path: Path) -> dict[str, Any]:
     way_out = "Give the .json file that the review page exports."
     try:
-        document = json.loads(read_text(path))
+        document = parse_json(read_text(path))
         if document["format"] != FORMAT or not isinstance(document["decisions"], list):
             raise ValueError(f'expected "format": "{FORMAT}"')  # noqa: TRY301 - one message
     except FileNotFoundError:

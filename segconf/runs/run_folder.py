@@ -16,6 +16,7 @@ from segconf.config.records import read_json, read_record
 from segconf.config.schema import ExperimentConfig
 from segconf.errors import CheckpointError, ConfigError, FileError, SegconfError, TrainingError
 from segconf.files import make_folder, read_text, remove_leftovers, write_text
+from segconf.locks import LOCK
 from segconf.runs.run_data import ROLES, RunData, StoredSplit
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ class RunFolder:
 
     def check_new(self) -> None:
         """Refuse a folder that holds anything, or that cannot be written to, before any work."""
-        if self.path.is_dir() and any(self.path.iterdir()):
+        if self.path.is_dir() and any(path.name != LOCK for path in self.path.iterdir()):
             raise TrainingError(
                 f"{self.path}: already holds a run or other files. Choose another folder, "
                 f"or continue that run with: segconf train --resume {self.path}"

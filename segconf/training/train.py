@@ -1,6 +1,7 @@
 """The training run, from the configuration to the run folder."""
 
 import shutil
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -28,6 +29,7 @@ from segconf.devices import resolve_device
 from segconf.errors import FileError, TrainingError
 from segconf.history.predictions import PredictionHistory
 from segconf.history.probabilities import ProbabilityHistory
+from segconf.locks import locked
 from segconf.methods.method import method_of
 from segconf.processes import ProcessGroup, joined
 from segconf.runs.epochs import EpochSummary, open_events, write_epochs
@@ -83,7 +85,7 @@ def train(  # noqa: PLR0913 - an entry function: every value that can be chosen
     device = resolve_device(config.training.device, config.training.precision)
     listener = listener or TrainingListener()
     data = None if data is None else Path(data)
-    with joined(device) as group:
+    with joined(device) as group, ExitStack() as held:
         # Every process may make up a name for a new run: that of the first one counts.
         run = RunFolder(group.agree(Path(folder)))
         on_image = partial(listener.on_prepare, f"{dataset} images")
@@ -92,6 +94,10 @@ def train(  # noqa: PLR0913 - an entry function: every value that can be chosen
         if group.is_first:
             listener.on_split(split)
         job = _Job(run, found, split, RunData.of(dataset, data, split), device, group, listener)
+        if not resume:
+            group.on_first(run.check_new)
+        lock = locked(run.path, wait=False, task="is training in it")
+        group.on_first(lambda: held.enter_context(lock))
         if resume:
             check_same_run(run, config, job.data)
         else:

@@ -164,7 +164,7 @@ def test_strange_files_are_named_and_do_not_stop_the_rest(tmp_path, checkpoint):
     assert set(found) == {"good", "truncated", "text", "one", "deep", "Läsion am Ohr (2)"}
     assert "broken or incomplete" in found["truncated"]["error"]
     assert "not a JPEG, PNG, BMP or TIFF" in found["text"]["error"]
-    assert "only 1 x 1 pixels" in found["one"]["flags"]
+    assert "too few pixels: 1 x 1" in found["one"]["flags"]
     assert "deep grey levels were reduced to 8 bits" in found["deep"]["flags"]
     assert found["Läsion am Ohr (2)"]["error"] == ""
     assert {path.stem for path in (out / "masks").iterdir()} == set(found) - {"truncated", "text"}

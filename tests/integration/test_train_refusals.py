@@ -8,6 +8,7 @@ import torch
 
 from segconf.checkpoints import state
 from segconf.errors import ConfigError, DataError, SegconfError, TrainingError
+from segconf.locks import LockedError, locked
 from segconf.training.epoch import TrainingListener
 from tests.conftest import write_folder
 from tests.training_runs import TinyNetwork, contents, differences, train_tiny
@@ -127,5 +128,14 @@ def test_devices_that_are_not_there_are_refused(folder_dataset, tmp_path):
 def test_broken_images_leave_no_run_behind(folder_dataset, tmp_path):
     (folder_dataset / "images/case_002.png").write_bytes(b"not a picture")
     with pytest.raises(SegconfError, match="case_002"):
+        train_tiny(folder_dataset, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_one_process_at_a_time_trains_in_a_folder(folder_dataset, tmp_path):
+    with (
+        locked(tmp_path / "run", wait=False),
+        pytest.raises(LockedError, match="another process is training in it"),
+    ):
         train_tiny(folder_dataset, tmp_path / "run")
     assert not (tmp_path / "run").exists()
