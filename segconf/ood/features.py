@@ -79,7 +79,9 @@ def pooled_features(maps: Tensor | Sequence[Tensor]) -> Tensor:
     """
     parts: list[Tensor] = []
     for stage in chosen_stages(maps):
-        values = stage.detach().float()
+        # Directions of little variance are differences of large products: float32 is too coarse.
+        exact = torch.float32 if stage.device.type == "mps" else torch.float64
+        values = stage.detach().to(exact)
         mean = values.mean(dim=(2, 3))  # (B, C)
         centred = (values - mean[:, :, None, None]).flatten(2)
         down, across = values[:, :, 1:] - values[:, :, :-1], values[..., 1:] - values[..., :-1]
