@@ -2,6 +2,7 @@
 
 import io
 import math
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Sequence
@@ -19,7 +20,16 @@ _HEADERS = {
     (1, 0): np.lib.format.read_array_header_1_0,
     (2, 0): np.lib.format.read_array_header_2_0,
 }
-BROKEN = (OSError, ValueError, EOFError, SyntaxError, KeyError, zipfile.BadZipFile, zlib.error)
+BROKEN = (
+    OSError,
+    ValueError,
+    EOFError,
+    SyntaxError,
+    KeyError,
+    zipfile.BadZipFile,
+    zlib.error,
+    tokenize.TokenError,
+)
 """What a damaged file may end in before `ValueError` says it in words."""
 
 

@@ -72,7 +72,7 @@ def _case(file, way, reader, damage, names):
         ("run", "state") if resumes else ("run",),
         lambda folder, chance: damage(folder / "run" / file, chance),
         COMMANDS[reader],
-        (*names, "would not be the same run"),
+        (*names, "would not be the same run", "the prediction history contradicts itself"),
         changed,
     )
 

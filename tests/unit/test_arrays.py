@@ -47,6 +47,7 @@ DAMAGED = {
     "negative": claiming((-1,)),
     "header": npy(np.arange(3)).replace(b"descr", b"dexcr"),
     "code": npy(np.arange(3)).replace(b"'<i8'", b"1/0  "),
+    "open bracket": npy(np.arange(3)).replace(b"(3,)", b"(3,("),
     "objects": npy(np.array([{}, None], dtype=object)),
 }
 
