@@ -344,7 +344,12 @@ def test_detector_file_is_small_and_plain(folder_dataset, tmp_path):
     train_seeing(folder_dataset, run, training__epochs=1)
     with safe_open(run / DETECTOR, framework="pt") as file:
         assert set(file.keys()) == {
-            *("mean", "whitening", "grid", "threshold", "false_alarm_rate", "validation_images"),
+            *("mean", "whitening", "mean.0", "whitening.0", "mean.1", "whitening.1"),
+            *("grid", "band", "threshold", "false_alarm_rate", "validation_images"),
         }
-        assert file.metadata() == {"format": "segconf ood 4", "weights_sha256": weights_hash(run)}
-        assert file.get_tensor("grid").tolist() == [256, 320]
+        assert file.metadata() == {"format": "segconf ood 5", "weights_sha256": weights_hash(run)}
+        # Two energies in each of the 4 + 5 directions of both stages, not one row per image.
+        assert file.get_tensor("whitening").shape == (18, 18)
+        assert file.get_tensor("whitening").dtype == torch.float32
+        assert file.get_tensor("grid").tolist() == [128, 160]
+        assert file.get_tensor("band").tolist() == [32, 32]
