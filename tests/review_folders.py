@@ -22,10 +22,10 @@ def write_folder(path, names=NAMES):
     folder = PredictionFolder(path)
     path.mkdir()
     folder.write_record(RECORD)
-    for number, name in enumerate(names):
+    for name in names:
         image, mask = _hashes(name)
         row = CaseRow(name, f"{name}.png", 2, 3, image_sha256=image, mask_sha256=mask)
-        file = folder.row(str(number))
+        file = folder.row(name)
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(row.to_json(), encoding="utf-8")
         for shown in (folder.shown_image(name), folder.thumbnail(name), folder.page_map(name)):

@@ -92,7 +92,10 @@ def pooled_features(maps: Tensor | Sequence[Tensor]) -> Tensor:
 
 def _products(values: Tensor) -> Tensor:
     """Mean products (B, C, C) of the channels over pixels (B, C, P); 0 without any."""
-    return values @ values.transpose(1, 2) / max(1, values.shape[2])
+    # In float32 the sum of thousands of pixels depends on their order in the fourth digit, and the
+    # logarithm of a small energy on much less.
+    exact = values.double()
+    return (exact @ exact.transpose(1, 2) / max(1, values.shape[2])).float()
 
 
 @dataclass(frozen=True)

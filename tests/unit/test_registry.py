@@ -10,7 +10,10 @@ from segconf import registry as module
 from segconf.errors import ConfigError
 from segconf.registry import Registry
 
-METHODS = ("aes", "aleatoric", "consistency", "crl", "ensemble", "mcdropout", "softmax")
+METHODS = (
+    *("aes", "aleatoric", "consistency", "crl", "distillation", "ensemble", "mcdropout"),
+    "softmax",
+)
 
 
 def test_names_are_known_without_importing_anything():

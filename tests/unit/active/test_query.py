@@ -194,7 +194,7 @@ def test_the_list_and_its_contact_sheet(run, tmp_path):
         ({"budget": 1, "decisions": "none.csv"}, "none.csv: no such file"),
         ({"budget": 1, "decisions": "ids.csv"}, "no column called decision"),
         ({"budget": 1, "decisions": "list.json"}, 'expected "format": "segconf corrections 1"'),
-        ({"budget": 1, "decisions": "half.json"}, "'case' missing"),
+        ({"budget": 1, "decisions": "half.json"}, "half.json: no decisions of a review"),
         ({"budget": 1, "decisions": "odd.csv"}, "easy_0 has the decision 'maybe'"),
         ({"budget": 1, "decisions": "other.csv"}, "none of the 1 decided images is among the 7"),
     ],

@@ -1,5 +1,6 @@
 """Files that cannot be used: one `DataError` with the path, the problem and the way out."""
 
+import os
 from pathlib import Path
 
 import nibabel
@@ -77,7 +78,7 @@ def test_no_permission(tmp_path, monkeypatch, name, read):
     def refuse(*_arguments, **_options):
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(Path, "open", refuse)
+    monkeypatch.setattr(os, "open", refuse)
     monkeypatch.setattr(nibabel, "load", refuse)
     with pytest.raises(DataError, match=rf"{name}: permission denied"):
         read(path)
@@ -85,7 +86,7 @@ def test_no_permission(tmp_path, monkeypatch, name, read):
 
 @ALL_READERS
 def test_unknown_suffix(tmp_path, read):
-    with pytest.raises(DataError, match=r"a\.gif: unknown image format.*\.bmp, \.jpeg, .*\.png"):
+    with pytest.raises(DataError, match=r"a\.gif: unknown image format.*\.bmp, .*\.jpeg, .*\.png"):
         read(tmp_path / "a.gif")
 
 

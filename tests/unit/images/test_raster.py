@@ -82,7 +82,8 @@ def test_suffix_and_case_name(name, suffix, case):
 
 def test_supported_suffixes():
     pictures = {".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff"}
-    assert pictures | {".nii", ".nii.gz"} == image_suffixes()
+    volumes = {".nii", ".nii.gz", ".dcmseries"}  # and DICOM pictures
+    assert pictures | volumes | {".dcm", ".dicom"} == image_suffixes()
 
 
 @pytest.mark.parametrize("suffix", ["png", "bmp", "tif"])

@@ -22,8 +22,8 @@ SCALE = Scale((Step(2, 0.5), Step(4, 0.75), Step(10, 0.9), Step(100, 0.99)), 4, 
 RECORD = RunRecord(
     {
         "id": "0123456789abcdef",
-        "model": {"sha256": "ff"},
-        "confidence": {"scale": asdict(SCALE)},
+        "model": {"file": "/run/best.safetensors", "sha256": "ff"},
+        "confidence": {"scale": {k: v for k, v in asdict(SCALE).items() if k != "contours"}},
         "images": "/images",
         "options": {"style": "contour"},
         "reading": {"channels": 3, "max_pixels": 10, "window": None},
