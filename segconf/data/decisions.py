@@ -92,7 +92,7 @@ def _decision(row: object) -> Decision:
     Raises:
         ValueError: it is none, or about a case that no folder can hold.
     """
-    if not isinstance(row, Mapping) or "decision" not in row:
+    if not isinstance(row, Mapping) or not {"case", "decision"} <= row.keys():
         raise ValueError("a row without a case or a decision")
     texts = {name: "" if row.get(name) is None else row[name] for name in COLUMNS}
     if not all(isinstance(text, str) for text in texts.values()):

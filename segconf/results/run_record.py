@@ -24,7 +24,6 @@ from segconf.overlays.overlay import Style
 class StoredModel(OpenSection):
     """The weights that predicted the folder."""
 
-    file: str
     sha256: str
 
 

@@ -88,14 +88,14 @@ def train(  # noqa: PLR0913 - an entry function: every value that can be chosen
     with joined(device) as group, ExitStack() as held:
         # Every process may make up a name for a new run: that of the first one counts.
         run = RunFolder(group.agree(Path(folder)))
+        if not resume:
+            group.on_first(run.check_new)
         on_image = partial(listener.on_prepare, f"{dataset} images")
         group.on_first(lambda: prepare_dataset(dataset, data, on_image))
         found, split = find_split(config, dataset, data, group, run if resume else None)
         if group.is_first:
             listener.on_split(split)
         job = _Job(run, found, split, RunData.of(dataset, data, split), device, group, listener)
-        if not resume:
-            group.on_first(run.check_new)
         lock = locked(run.path, wait=False, task="is training in it")
         group.on_first(lambda: held.enter_context(lock))
         if resume:
