@@ -4,6 +4,7 @@ Run: ``python tests/damaged_dicom.py FOLDER COUNT``. Every error but a `DataErro
 """
 
 import io
+import itertools
 import sys
 from pathlib import Path
 
@@ -11,11 +12,12 @@ import numpy as np
 import PIL.Image
 import pydicom
 from pydicom.encaps import encapsulate
-from pydicom.uid import JPEG2000Lossless, generate_uid
+from pydicom.uid import JPEG2000Lossless
 
 from segconf.errors import DataError
 from segconf.images.io import read_header, read_image
 from segconf.inference.sources import find_images
+from tests import dicom_objects
 from tests.dicom_objects import enhanced, photograph, positions, save, slice_object
 
 
@@ -31,7 +33,7 @@ def originals(folder: Path) -> list[Path]:
     compressed["PixelData"].VR = "OB"
     compressed.PhotometricInterpretation = "YBR_RCT"
     compressed.file_meta.TransferSyntaxUID = JPEG2000Lossless
-    shared = {name: generate_uid() for name in ("study", "series", "frame")}
+    shared = {name: dicom_objects.generate_uid() for name in ("study", "series", "frame")}
     return [
         photograph(folder / "photograph.dcm", picture),
         save(compressed, folder / "jpeg2000.dcm"),
@@ -58,7 +60,9 @@ def damaged(content: bytes, rng: np.random.Generator, kind: int) -> bytes:
 
 
 def main(folder: Path, count: int) -> None:
-    """Damage, read, tell."""
+    """Damage, read, tell; the same files in every run."""
+    numbers = itertools.count(1)
+    dicom_objects.generate_uid = lambda: f"1.2.826.0.1.3680043.8.498.{next(numbers)}"
     contents = [path.read_bytes() for path in originals(folder / "originals")]
     for number in range(count):
         rng = np.random.default_rng(number)

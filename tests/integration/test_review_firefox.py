@@ -53,6 +53,7 @@ def test_firefox_draws_keeps_and_exports(tmp_path):
         assert page.run(f"{ID}('progress').textContent").startswith("1 of 1 decided")
 
         page.ask("browsingContext.reload", context=page.tab, wait="complete")
+        page.wait_for(f"{ID}('share').textContent !== ''")
         page.wait_for(f"!{ID}('undo').disabled")
         document = json.loads(page.run(EXPORT))
         [entry] = document["decisions"]
