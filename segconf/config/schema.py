@@ -9,8 +9,9 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, Strict, model
 from segconf.images.types import DEFAULT_MAX_PIXELS
 from segconf.registry import METHODS
 
-Count = Annotated[int, Strict(), Field(ge=1)]
-NaturalNumber = Annotated[int, Strict(), Field(ge=0)]
+Count = Annotated[int, Strict(), Field(ge=1, le=2**40)]
+NaturalNumber = Annotated[int, Strict(), Field(ge=0, lt=2**63)]
+Epochs = Annotated[int, Strict(), Field(ge=1, le=1_000_000)]
 Number = Annotated[float, Strict(), Field(allow_inf_nan=False)]
 Positive = Annotated[Number, Field(gt=0)]
 Interval = tuple[Number, Number]
@@ -38,7 +39,7 @@ def _known_method(name: str) -> str:
 
 
 MethodName = Annotated[str, AfterValidator(_known_method)]
-Side = Annotated[int, Strict(), Field(ge=32), AfterValidator(_divisible_by_32)]
+Side = Annotated[int, Strict(), Field(ge=32, le=16_384), AfterValidator(_divisible_by_32)]
 
 
 class Section(BaseModel):
@@ -168,7 +169,7 @@ class TrainingConfig(Section):
     start_from: str | None = None
     """Whole network to start from instead of encoder weights: the name of a pretrained model, a run
     folder or a weights file."""
-    epochs: Count = 200
+    epochs: Epochs = 200
     batch_labeled: Count = 32
     batch_unlabeled: Count = 64
     learning_rate: Positive = 1e-4
