@@ -9,8 +9,15 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, Strict, model
 from segconf.images.types import DEFAULT_MAX_PIXELS
 from segconf.registry import METHODS
 
-Count = Annotated[int, Strict(), Field(ge=1, le=2**40)]
-NaturalNumber = Annotated[int, Strict(), Field(ge=0, lt=2**63)]
+
+def _fits_64_bits(number: int) -> int:
+    if number >= 2**63:
+        raise ValueError("must fit into 64 bits")
+    return number
+
+
+Count = Annotated[int, Strict(), Field(ge=1), AfterValidator(_fits_64_bits)]
+NaturalNumber = Annotated[int, Strict(), Field(ge=0), AfterValidator(_fits_64_bits)]
 Epochs = Annotated[int, Strict(), Field(ge=1, le=1_000_000)]
 Number = Annotated[float, Strict(), Field(allow_inf_nan=False)]
 Positive = Annotated[Number, Field(gt=0)]
