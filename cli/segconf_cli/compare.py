@@ -55,6 +55,7 @@ def show_comparison(comparison: Comparison) -> None:
         band_title,
         cost_cell,
         difference_cell,
+        effect_cell,
         known_bands,
         known_costs,
     )
@@ -64,13 +65,16 @@ def show_comparison(comparison: Comparison) -> None:
     _show_values(comparison, title, labels)
     compared = [row for row in comparison.rows if row.difference]
     if compared:
-        columns = [
-            Column(_head(m), [difference_cell(row, m) for row in compared])
-            for m in comparison.metrics
-        ]
         short = _short_name(comparison.baseline, labels)
-        title = f"minus {short}, 95% intervals over {comparison.resampled}"
-        _show_tables(title, _names(compared, labels), columns)
+        over = f"95% intervals over {comparison.resampled}"
+        for title, head, shown in (
+            (f"minus {short}, {over}", _head, difference_cell),
+            (f"the same in percent of {short}", _title, effect_cell),
+        ):
+            columns = [
+                Column(head(m), [shown(row, m) for row in compared]) for m in comparison.metrics
+            ]
+            _show_tables(title, _names(compared, labels), columns)
     ours = [row for row in comparison.rows if not row.is_published]
     bands = known_bands(comparison)
     if bands:
@@ -119,6 +123,12 @@ def _head(metric: str) -> str:
     from segconf.metrics.definitions import heading
 
     return heading(metric).replace(" ", "\n")
+
+
+def _title(metric: str) -> str:
+    from segconf.metrics.definitions import METRICS
+
+    return METRICS[metric].title
 
 
 def _names(rows: Sequence[Row], labels: str) -> list[str]:

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Literal
 
 from segconf.comparison.compare import (
-    PUBLISHED,
     Comparison,
     Evaluated,
     compare_evaluated,
     read_evaluation,
 )
+from segconf.comparison.published import PUBLISHED
 from segconf.comparison.tables import write_comparison
 from segconf.config.loading import load_config
 from segconf.config.protocol import load_protocol, paper_protocol

@@ -1,63 +1,36 @@
 """Runs side by side: the table of the paper, and differences that are paired by image.
 
-Both runs of a difference see the same images; what is resampled are their groups.
+Both methods of a difference see the same images. What is resampled are groups of images and, where
+there are several, the seeds of each method.
 """
 
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from segconf.checkpoints.weights import BEST, weights_hash
+from segconf.comparison.published import PUBLISHED, PUBLISHED_METRICS
 from segconf.errors import CheckpointError, ConfigError
 from segconf.evaluation.reading import load_curves, load_summaries, read_metrics
 from segconf.evaluation.report import SUMMARIES
-from segconf.metrics.bootstrap import bootstrap_differences, resampled_unit
+from segconf.metrics.bootstrap import (
+    Interval,
+    Resampled,
+    bootstrap_differences,
+    draw_units,
+    resampled_metrics,
+    resampled_unit,
+)
 from segconf.metrics.definitions import METRICS
 from segconf.metrics.image_summary import ImageSummary
 from segconf.metrics.reliability import ReliabilityCurve
 from segconf.metrics.risk_coverage import RiskCoverageCurve
-
-PUBLISHED_METRICS = ("miou", "aurc", "eaurc", "fpr95", "ece", "nll", "brier")
-
-PUBLISHED = {
-    125: {
-        "softmax": (0.801, 34.36, 31.33, 60.90, 6.45, 3.82, 13.96),
-        "aes": (0.802, 21.12, 18.07, 57.26, 5.46, 4.17, 12.84),
-        "mcdropout": (0.801, 30.23, 27.19, 61.45, 6.36, 4.05, 13.88),
-        "aleatoric": (0.802, 27.66, 24.62, 59.55, 6.21, 3.86, 13.68),
-        "crl": (0.810, 22.14, 19.33, 62.15, 4.11, 2.86, 12.25),
-        "consistency": (0.812, 14.11, 11.23, 56.81, 3.05, 2.31, 11.46),
-    },
-    250: {
-        "softmax": (0.819, 28.91, 26.45, 58.51, 5.62, 3.35, 12.45),
-        "aes": (0.819, 18.08, 15.60, 54.09, 4.57, 3.41, 11.38),
-        "mcdropout": (0.819, 25.38, 22.89, 58.31, 5.45, 3.39, 12.27),
-        "aleatoric": (0.817, 25.96, 23.37, 57.80, 5.49, 3.43, 12.43),
-        "crl": (0.818, 16.43, 13.90, 62.56, 3.93, 2.60, 11.64),
-        "consistency": (0.817, 12.79, 10.21, 54.51, 2.56, 2.23, 10.71),
-    },
-    500: {
-        "softmax": (0.822, 23.45, 21.09, 56.90, 5.22, 2.98, 11.88),
-        "aes": (0.823, 15.74, 13.39, 54.29, 4.39, 3.10, 11.10),
-        "mcdropout": (0.821, 21.21, 18.83, 56.69, 4.61, 2.68, 11.49),
-        "aleatoric": (0.821, 21.32, 18.96, 56.41, 5.07, 3.20, 11.73),
-        "crl": (0.822, 14.04, 11.64, 55.46, 2.82, 2.33, 10.64),
-        "consistency": (0.823, 11.85, 9.42, 54.14, 2.48, 2.08, 10.44),
-    },
-    2000: {
-        "softmax": (0.831, 16.39, 14.29, 53.69, 4.67, 2.87, 10.94),
-        "aes": (0.829, 12.54, 10.40, 51.02, 3.98, 3.09, 10.40),
-        "mcdropout": (0.834, 15.41, 13.40, 54.32, 4.51, 2.86, 10.69),
-        "aleatoric": (0.828, 14.81, 12.66, 54.37, 4.57, 3.04, 10.94),
-        "crl": (0.834, 10.17, 8.08, 51.83, 2.61, 2.02, 9.76),
-        "consistency": (0.838, 11.18, 9.17, 52.27, 2.23, 1.89, 9.49),
-    },
-}
-"""ISIC 2017 test, 600 images, UNet-ResNet34: labels, method, PUBLISHED_METRICS in their scales."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +53,15 @@ class Evaluated:
 
 
 @dataclass(frozen=True, slots=True)
+class Effect:
+    """Difference to the baseline as a fraction of it, and its 95% interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
 class Row:
     """A line of the table: the runs of one method, or published numbers."""
 
@@ -87,7 +69,8 @@ class Row:
     runs: tuple[Evaluated, ...]
     values: Mapping[str, float]  # mean over the runs, raw
     spread: Mapping[str, float]  # standard deviation over the runs; empty for a single one
-    difference: Mapping[str, tuple[float, float]]  # 95% interval of row minus baseline
+    difference: Mapping[str, Interval]  # 95% interval of row minus baseline; empty for that
+    effect: Mapping[str, Effect]  # the same relative to the baseline
 
     @property
     def is_published(self) -> bool:
@@ -105,9 +88,10 @@ class Comparison:
 
     @property
     def resampled(self) -> str:
-        """What the intervals of the differences resample: images, or groups of them."""
-        ours = next(row for row in self.rows if not row.is_published)
-        return resampled_unit(ours.runs[0].groups)
+        """What the intervals of the differences resample: images or groups of them, and seeds."""
+        ours = [row for row in self.rows if not row.is_published]
+        unit = resampled_unit(ours[0].runs[0].groups)
+        return f"{unit} and seeds" if any(len(row.runs) > 1 for row in ours) else unit
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -158,7 +142,7 @@ def compare_evaluated(
         groups.setdefault(run.group, []).append(run)
     chosen = _baseline(groups, baseline)
     names = [chosen, *(name for name in groups if name != chosen)]
-    rows = [_row(name, groups[name], groups[chosen]) for name in names]
+    rows = _with_differences([_row(name, groups[name]) for name in names])
     if paper is not None:
         if paper not in PUBLISHED:
             known = ", ".join(map(str, PUBLISHED))
@@ -231,24 +215,51 @@ def _baseline(groups: Mapping[str, Sequence[Evaluated]], asked: str | None) -> s
     return next(iter(groups))
 
 
-def _row(name: str, members: Sequence[Evaluated], baseline: Sequence[Evaluated]) -> Row:
+def _row(name: str, members: Sequence[Evaluated]) -> Row:
     columns = [m for m in members[0].metrics if all(m in run.metrics for run in members)]
     values = {m: statistics.fmean(run.metrics[m] for run in members) for m in columns}
     spread = {}
     if len(members) > 1:
         spread = {m: statistics.stdev(run.metrics[m] for run in members) for m in columns}
-    difference: dict[str, tuple[float, float]] = {}
-    if members is not baseline:
-        difference = bootstrap_differences(
-            [list(run.summaries.values()) for run in members],
-            [list(run.summaries.values()) for run in baseline],
-            torch.Generator().manual_seed(0),
-            groups=members[0].groups,
+    by_seed = sorted(members, key=lambda run: run.about.get("seed") or 0)
+    return Row(name, tuple(by_seed), values, spread, {}, {})
+
+
+def _with_differences(rows: Sequence[Row]) -> list[Row]:
+    """The rows with their differences to the first one; all see the same draws of images."""
+    baseline, *others = rows
+    if not others:
+        return [baseline]
+    weights = draw_units(baseline.runs[0].groups, torch.Generator().manual_seed(0))  # (R, I)
+    theirs = _resampled(baseline, weights)
+    found = [baseline]
+    for row in others:
+        intervals = bootstrap_differences(
+            _resampled(row, weights),
+            theirs,
+            torch.Generator().manual_seed(1),
+            paired_seeds=_have_same_seeds(row, baseline),
         )
-    return Row(name, tuple(members), values, spread, difference)
+        effect = {
+            m: Effect(row.values[m] / baseline.values[m] - 1, *intervals.relative[m])
+            for m in row.values
+            if baseline.values.get(m)
+        }
+        found.append(replace(row, difference=intervals.absolute, effect=effect))
+    return found
+
+
+def _resampled(row: Row, weights: NDArray[np.float64]) -> list[Resampled]:
+    return [resampled_metrics(list(run.summaries.values()), weights) for run in row.runs]
+
+
+def _have_same_seeds(row: Row, baseline: Row) -> bool:
+    """Whether the runs of both, in their order, have the same seeds, each once."""
+    own, other = ([run.about.get("seed") for run in one.runs] for one in (row, baseline))
+    return own == other and None not in own and len(set(own)) == len(own)
 
 
 def _published(method: str, labels: int) -> Row:
     numbers = dict(zip(PUBLISHED_METRICS, PUBLISHED[labels][method], strict=True))
     values = {metric: value / METRICS[metric].scale for metric, value in numbers.items()}
-    return Row(f"{method} ({labels} labels, published)", (), values, {}, {})
+    return Row(f"{method} ({labels} labels, published)", (), values, {}, {}, {})

@@ -4,7 +4,7 @@ import csv
 import io
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -119,8 +119,17 @@ def difference_cell(row: Row, metric: str) -> str:
     return f"{low} to {high}"
 
 
+def effect_cell(row: Row, metric: str) -> str:
+    """Difference to the baseline in percent of it, and its interval."""
+    if metric not in row.effect:
+        return ""
+    effect = row.effect[metric]
+    value, low, high = (f"{100 * one:+.1f}" for one in (effect.value, effect.low, effect.high))
+    return f"{value} ({low} to {high})"
+
+
 def as_markdown(comparison: Comparison) -> str:
-    """The table, and below it the differences."""
+    """The table, and below it the differences, as they are and in percent."""
     metrics, costs, bands = comparison.metrics, known_costs(comparison), known_bands(comparison)
     heads = [heading(metric) for metric in metrics]
     more = [*map(band_title, bands), *(COSTS[name].title for name in costs)]
@@ -137,12 +146,16 @@ def as_markdown(comparison: Comparison) -> str:
     compared = [row for row in comparison.rows if row.difference]
     if compared:
         over = f"95% interval over {comparison.resampled}"
-        lines += ["", f"Difference to {comparison.baseline}, {over}:", ""]
-        lines += _markdown_heads(heads)
-        lines += [
-            f"| {row.name} | " + " | ".join(difference_cell(row, m) for m in metrics) + " |"
-            for row in compared
-        ]
+        titles = [METRICS[metric].title for metric in metrics]
+        for title, columns, shown in (
+            (f"Difference to {comparison.baseline}, {over}:", heads, difference_cell),
+            (f"The same in percent of {comparison.baseline}:", titles, effect_cell),
+        ):
+            lines += ["", title, "", *_markdown_heads(columns)]
+            lines += [
+                f"| {row.name} | " + " | ".join(shown(row, m) for m in metrics) + " |"
+                for row in compared
+            ]
     return "\n".join(lines) + "\n"
 
 
@@ -151,10 +164,14 @@ def _markdown_heads(heads: Sequence[str]) -> list[str]:
 
 
 def as_csv(comparison: Comparison) -> str:
-    """Raw values: mean, standard deviation over seeds, interval of the difference; costs."""
+    """Raw values: mean, deviation over seeds, interval of the difference, effect; costs.
+
+    Effects are relative to the baseline: -0.1 is 10% less.
+    """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     kinds = ("", "_std", "_difference_low", "_difference_high")
+    kinds += ("_effect", "_effect_low", "_effect_high")
     metrics, costs, bands = comparison.metrics, known_costs(comparison), known_bands(comparison)
     columns = [f"{m}{kind}" for m in metrics for kind in kinds]
     columns += [f"band_fraction_{alpha:g}" for alpha in bands]
@@ -164,6 +181,7 @@ def as_csv(comparison: Comparison) -> str:
         for m in metrics:
             mean = row.values.get(m, "")
             numbers += [mean, row.spread.get(m, ""), *row.difference.get(m, ("", ""))]
+            numbers += astuple(row.effect[m]) if m in row.effect else ("", "", "")
         numbers += [row_bands(row).get(alpha, "") for alpha in bands]
         numbers += [row_costs(row).get(name, "") for name in costs]
         writer.writerow([row.name, len(row.runs), *numbers])

@@ -27,6 +27,7 @@ class StoredEvaluation(OpenSection):
 
     method: str
     labeled: NaturalNumber
+    seed: NaturalNumber | None = None
     grid: str
     temperature: Temperature = 1.0
     weights_sha256: str | None = None

@@ -1,12 +1,14 @@
 """Intervals by resampling whole groups, because what belongs together is not independent.
 
 A group holds the images of a patient, say; an image without any other is a group of its own.
+Differences between methods resample their seeds too: another training would give other weights.
 
 `draw_units` and `percentile_interval` are the bootstrap of every interval in segconf.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
@@ -18,6 +20,9 @@ from segconf.metrics.image_summary import ImageSummary, StackedSummaries, stack_
 from segconf.metrics.selective import RECALL_OF_FPR, RankingTotals, ranking_sums
 
 Floats: TypeAlias = NDArray[np.float64]
+Interval: TypeAlias = tuple[float, float]
+Resampled: TypeAlias = Mapping[str, Floats]
+"""(R,) values of each metric of one run."""
 
 RESAMPLES = 1000
 LEVEL = 0.95
@@ -114,53 +119,97 @@ def bootstrap_metrics(
         protocol: as in ``ConfidenceMetrics.compute``.
     """
     weights = draw_units(groups or _alone(len(images)), generator, resamples=resamples)  # (R, I)
-    values = _resampled(stack_summaries(images, protocol), weights)
+    values = resampled_metrics(images, weights, protocol=protocol)
     return {name: percentile_interval(value, level=level) for name, value in values.items()}
 
 
-def bootstrap_differences(
-    runs: Sequence[Sequence[ImageSummary]],
-    baseline: Sequence[Sequence[ImageSummary]],
-    generator: torch.Generator,
-    *,
-    groups: Sequence[str] | None = None,
-    resamples: int = RESAMPLES,
-    protocol: Protocol = "strict",
-) -> dict[str, tuple[float, float]]:
-    """Interval of mean metric minus mean metric of the baseline, on the same groups each time.
+@dataclass(frozen=True, slots=True)
+class Differences:
+    """Intervals of the difference between two methods, by metric."""
 
-    Both sides are runs (such as seeds of one method) over the same images in the same order; a
-    metric is averaged over the runs of a side. The rest is as in ``bootstrap_metrics``.
+    absolute: Mapping[str, Interval]
+    relative: Mapping[str, Interval]
+    """As a fraction of the baseline in the same resample."""
+
+
+def resampled_metrics(
+    images: Sequence[ImageSummary], weights: Floats, *, protocol: Protocol = "strict"
+) -> Resampled:
+    """Every metric of a run in each resample, over the pooled pixels of the images drawn.
+
+    Args:
+        images: one summary per image.
+        weights: (R, I) from `draw_units`; the same for all runs that are to be paired.
+        protocol: as in ``ConfidenceMetrics.compute``.
     """
-    counts = {len(images) for images in (*runs, *baseline)}
-    if len(counts) != 1:
-        raise ValueError(f"runs over {sorted(counts)} images cannot be paired")
-    units = groups or _alone(counts.pop())
-    weights = draw_units(units, generator, resamples=resamples)  # (R, I)
-    ours, theirs = (_mean_resampled(side, weights, protocol) for side in (runs, baseline))
-    return {name: percentile_interval(ours[name] - theirs[name]) for name in ours}
-
-
-def _alone(count: int) -> list[str]:
-    """Every image as a group of its own."""
-    return [str(number) for number in range(count)]
-
-
-def _mean_resampled(
-    runs: Sequence[Sequence[ImageSummary]], weights: Floats, protocol: Protocol
-) -> dict[str, Floats]:
-    """(R,) values of each metric, averaged over runs."""
-    values = [_resampled(stack_summaries(images, protocol), weights) for images in runs]
-    return {name: np.mean([value[name] for value in values], axis=0) for name in values[0]}
-
-
-def _resampled(stack: StackedSummaries, weights: Floats) -> dict[str, Floats]:
-    """(R,) values of each metric."""
+    if len(images) != weights.shape[1]:
+        raise ValueError(f"{len(images)} images cannot be paired with {weights.shape[1]} draws")
+    stack = stack_summaries(images, protocol)
     parts = [
         all_values(_totals(stack, weights[start : start + _BLOCK]))
         for start in range(0, len(weights), _BLOCK)
     ]
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+def bootstrap_differences(
+    runs: Sequence[Resampled],
+    baseline: Sequence[Resampled],
+    generator: torch.Generator,
+    *,
+    paired_seeds: bool = False,
+) -> Differences:
+    """Interval of mean metric minus mean metric of the baseline, over images and seeds.
+
+    Two levels: every resample has its images, the same for all runs, and draws from each side as
+    many runs (seeds of one method) as it has, with replacement. A metric is averaged over the runs
+    drawn. A side of a single run stays as it is, so that only images are resampled.
+
+    With few seeds the interval is still rather narrow: of S seeds, a bootstrap sees (S - 1) / S
+    of the variance.
+
+    Args:
+        runs: values of each run of a method, from `resampled_metrics` with the same draws.
+        baseline: those of the method to compare with.
+        generator: source of the draws of seeds; an equal one gives equal intervals.
+        paired_seeds: the runs of both sides are in the order of the same seeds, which are drawn
+            together; otherwise each side draws its own.
+    """
+    resamples = len(next(iter(runs[0].values())))
+    drawn = _draw_seeds(len(runs), generator, resamples)  # (R, S)
+    other = drawn if paired_seeds else _draw_seeds(len(baseline), generator, resamples)
+    if other.shape[1] != len(baseline):
+        raise ValueError(f"{len(runs)} and {len(baseline)} runs cannot be paired by seed")
+    absolute, relative = {}, {}
+    for name in runs[0]:
+        ours = _mean_of_drawn([run[name] for run in runs], drawn)
+        theirs = _mean_of_drawn([run[name] for run in baseline], other)
+        with np.errstate(invalid="ignore"):
+            difference = ours - theirs
+        absolute[name] = percentile_interval(difference)
+        known = theirs != 0
+        relative[name] = percentile_interval(difference[known] / theirs[known])
+    return Differences(absolute, relative)
+
+
+def _draw_seeds(count: int, generator: torch.Generator, resamples: int) -> Floats:
+    """(R, S) how often each seed is drawn; a single one needs no draw."""
+    if count == 1:
+        return np.ones((resamples, 1))
+    return draw_units(_alone(count), generator, resamples=resamples)
+
+
+def _mean_of_drawn(values: Sequence[Floats], drawn: Floats) -> Floats:
+    """(R,) mean over the runs that were drawn; what was not drawn may be undefined."""
+    stacked = np.stack(values, axis=1)  # (R, S)
+    with np.errstate(invalid="ignore"):
+        terms = np.where(drawn > 0, drawn * stacked, 0.0)
+    return np.asarray(terms.sum(axis=1) / drawn.sum(axis=1), np.float64)
+
+
+def _alone(count: int) -> list[str]:
+    """Every image as a group of its own."""
+    return [str(number) for number in range(count)]
 
 
 def _totals(stack: StackedSummaries, weights: Floats) -> Totals:

@@ -9,7 +9,8 @@ import torch
 from typer.testing import CliRunner
 
 from segconf.checkpoints.weights import save_checkpoint, weights_hash
-from segconf.comparison.compare import PUBLISHED_METRICS, compare
+from segconf.comparison.compare import compare
+from segconf.comparison.published import PUBLISHED_METRICS
 from segconf.comparison.tables import (
     as_csv,
     as_latex,
@@ -23,7 +24,7 @@ from segconf.errors import CheckpointError, ConfigError
 from segconf.evaluation.evaluator import Evaluator, Tolerances
 from segconf.evaluation.reading import load_curves, load_summaries
 from segconf.evaluation.report import build_report, write_report
-from segconf.metrics.bootstrap import bootstrap_differences
+from segconf.metrics.bootstrap import bootstrap_differences, draw_units, resampled_metrics
 from segconf.metrics.definitions import heading, scaled
 from segconf.runs.epochs import training_seconds
 from segconf_cli.display import results
@@ -169,21 +170,70 @@ def test_differences_resample_groups(tmp_path):
     own = compare([paths["alone", "softmax"], paths["alone", "consistency"]])
     grouped = compare([paths["grouped", "softmax"], paths["grouped", "consistency"]])
     assert (own.resampled, grouped.resampled) == ("images", "groups")
+    weights = draw_units("aabbcc", torch.Generator().manual_seed(0))
     sides = [
-        [
-            list(
-                load_summaries(
-                    row.runs[0].path / "evaluation/test/images.npz", way_out="Evaluate again."
-                )[0].values()
-            )
-        ]
+        [resampled_metrics(list(row.runs[0].summaries.values()), weights)]
         for row in (grouped.rows[1], grouped.rows[0])
     ]
-    expected = bootstrap_differences(*sides, torch.Generator().manual_seed(0), groups="aabbcc")
-    assert grouped.rows[1].difference == expected
+    expected = bootstrap_differences(*sides, torch.Generator())
+    assert grouped.rows[1].difference == expected.absolute
     assert grouped.rows[1].difference != own.rows[1].difference
     with pytest.raises(ConfigError, match="different groups of the same images"):
         compare([paths["alone", "softmax"], paths["grouped", "consistency"]])
+
+
+def seeds_of(folder, method, noise, seeds):
+    paths = [folder / f"{method}{seed}" for seed in seeds]
+    for path, seed in zip(paths, seeds, strict=True):
+        evaluated(path, method=method, seed=seed, noise=noise)
+    return paths
+
+
+def test_several_seeds_are_resampled_with_the_images(tmp_path):
+    soft = seeds_of(tmp_path, "softmax", 2.0, (0, 1, 2))
+    ours = seeds_of(tmp_path, "consistency", 1.0, (0, 1, 2))
+    comparison = compare([*soft, *ours[::-1]])
+    assert comparison.resampled == "images and seeds"
+    assert compare([soft[0], ours[0]]).resampled == "images"
+    softmax, row = comparison.rows
+    assert [run.about["seed"] for run in row.runs] == [0, 1, 2]
+    weights = draw_units("abcdef", torch.Generator().manual_seed(0))
+    sides = [
+        [resampled_metrics(list(run.summaries.values()), weights) for run in one.runs]
+        for one in (row, softmax)
+    ]
+    expected = bootstrap_differences(*sides, torch.Generator().manual_seed(1), paired_seeds=True)
+    assert row.difference == expected.absolute
+    effect = row.effect["aurc"]
+    assert effect.value == pytest.approx(row.values["aurc"] / softmax.values["aurc"] - 1)
+    assert (effect.low, effect.high) == expected.relative["aurc"]
+    assert effect.low < effect.value < effect.high < 0
+    # Other seeds than those of the baseline: each side draws its own.
+    apart = compare([*soft, *ours[:2]]).rows[1]
+    expected = bootstrap_differences(sides[0][:2], sides[1], torch.Generator().manual_seed(1))
+    assert apart.difference == expected.absolute
+
+
+def test_effects_are_in_every_table(tmp_path):
+    paths = [
+        *seeds_of(tmp_path, "softmax", 2.0, (0, 1)),
+        *seeds_of(tmp_path, "consistency", 1.0, (0, 1)),
+    ]
+    comparison = compare(paths)
+    softmax, row = comparison.rows
+    effect = row.effect["aurc"]
+    percent = 100 * (row.values["aurc"] - softmax.values["aurc"]) / softmax.values["aurc"]
+    text = f"{percent:.1f} ({100 * effect.low:.1f} to {100 * effect.high:.1f})"
+    assert text in as_markdown(comparison)
+    assert "95% interval over images and seeds:" in as_markdown(comparison)
+    rows = list(csv.DictReader(as_csv(comparison).splitlines()))
+    assert float(rows[1]["aurc_effect"]) == effect.value
+    assert float(rows[1]["aurc_effect_high"]) == effect.high
+    assert rows[0]["aurc_effect"] == ""
+    shown_text = shown(200, *map(str, paths))
+    assert text in shown_text
+    assert "minus softmax, 95% intervals over images and seeds" in shown_text
+    assert "the same in percent of softmax" in shown_text
 
 
 def test_undefined_values_are_null_in_json(tmp_path):
@@ -318,7 +368,7 @@ def test_tables_fit_a_terminal_of_80_columns(runs):
     first = next(line for line in lines if line.strip().startswith("consistency "))
     assert lines.index(first) < min(n for n, line in enumerate(lines) if "softmax" in line)
     assert "test images, 20 labels" in text
-    assert "minus consistency, 95% intervals over images" in text
+    assert "minus consistency, 95% intervals over images and seeds" in text
     wide = shown(200, *runs_, "--paper", "250")
     assert "\u00b1" in wide
     # Other numbers of labels: the names say which.

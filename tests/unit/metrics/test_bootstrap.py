@@ -11,9 +11,11 @@ from segconf.metrics.bootstrap import (
     draw_units,
     mean_interval,
     percentile_interval,
+    resampled_metrics,
     resampled_unit,
 )
 from segconf.metrics.streaming import ConfidenceMetrics
+from tests.references.two_level import resampled_differences
 
 
 def images(seed, count, size=4000, classes=2, noise=1.5):
@@ -64,29 +66,91 @@ def test_equals_pooling_the_pixels_of_every_resample(classes, protocol):
         assert interval == pytest.approx(expected, abs=tolerance), name
 
 
+def noisy(logits, seed, noise):
+    return logits + noise * torch.randn(logits.shape, generator=torch.Generator().manual_seed(seed))
+
+
+def resampled(runs, labels, weights):
+    return [resampled_metrics(summaries(logits, labels), weights) for logits in runs]
+
+
+def pixels_of(logits, labels):
+    """(confidence, is right) of every pixel of every image."""
+    confidence, prediction = logits.double().softmax(1).max(1)
+    return [
+        list(zip(values.tolist(), right.tolist(), strict=True))
+        for values, right in zip(confidence, prediction == labels, strict=True)
+    ]
+
+
+@pytest.mark.parametrize("paired", [True, False])
+def test_differences_over_images_and_seeds_as_a_plain_loop(paired):
+    logits, labels = images(1, 6, size=60)
+    ours = [noisy(logits, seed, 0.4) for seed in (2, 3)]
+    theirs = [noisy(logits, seed, 1.5) for seed in (4, 5, 6)[: 2 if paired else 3]]
+    weights = draw_units("abcdef", torch.Generator().manual_seed(3), resamples=41)
+    generator = torch.Generator().manual_seed(9)
+    result = bootstrap_differences(
+        *(resampled(runs, labels, weights) for runs in (ours, theirs)),
+        generator,
+        paired_seeds=paired,
+    )
+    generator.manual_seed(9)
+    own = torch.randint(2, (41, 2), generator=generator).tolist()
+    other = own if paired else torch.randint(3, (41, 3), generator=generator).tolist()
+    found = resampled_differences(
+        *([pixels_of(run, labels) for run in runs] for runs in (ours, theirs)),
+        draws(6, 41, seed=3).tolist(),
+        list(zip(own, other, strict=True)),
+    )
+    for name in ("aurc", "ece"):
+        gaps = sorted(one[name][0] for one in found)
+        fractions = sorted(one[name][0] / one[name][1] for one in found)
+        # Of 41 values, 2.5% and 97.5% are the 2nd and the 40th.
+        assert result.absolute[name] == pytest.approx((gaps[1], gaps[39]), abs=2e-4)
+        assert result.relative[name] == pytest.approx((fractions[1], fractions[39]), abs=2e-3)
+
+
+def values(*numbers):
+    """Runs whose only metric is the same in each of 400 resamples: images do not matter."""
+    return [{"aurc": np.full(400, number)} for number in numbers]
+
+
+def test_seeds_are_drawn_by_hand():
+    draw = torch.Generator().manual_seed(0)
+    ours, theirs = values(0.5, 2.5), values(1.0, 4.0)
+    # Together: the gaps of the seeds are -0.5 and -1.5, each drawn twice in a quarter of the cases.
+    paired = bootstrap_differences(ours, theirs, draw, paired_seeds=True)
+    assert paired.absolute["aurc"] == (-1.5, -0.5)
+    assert paired.relative["aurc"] == (-0.5, -0.375)  # (0.5 - 1) / 1 and (2.5 - 4) / 4
+    # Apart: the worst of ours meets the best of theirs in 1 of 16 cases, and the other way round.
+    apart = bootstrap_differences(ours, theirs, draw)
+    assert apart.absolute["aurc"] == (0.5 - 4.0, 2.5 - 1.0)
+    # A single run a side: nothing is left to draw.
+    alone = bootstrap_differences(values(2.0), values(1.0), draw)
+    assert (alone.absolute["aurc"], alone.relative["aurc"]) == ((1.0, 1.0), (1.0, 1.0))
+    with pytest.raises(ValueError, match="2 and 1 runs cannot be paired by seed"):
+        bootstrap_differences(ours, values(1.0), draw, paired_seeds=True)
+
+
+def test_a_seed_that_is_not_drawn_may_be_undefined():
+    draw = torch.Generator().manual_seed(0)
+    undefined = bootstrap_differences(values(math.nan, 3.0), values(1.0), draw)
+    assert undefined.absolute["aurc"] == (2.0, 2.0)
+    infinite = bootstrap_differences(values(math.inf, 3.0), values(1.0), draw)
+    assert infinite.absolute["aurc"] == (2.0, math.inf)
+    nothing = bootstrap_differences(values(1.0), values(0.0), draw)
+    assert nothing.absolute["aurc"] == (1.0, 1.0)
+    assert all(math.isnan(bound) for bound in nothing.relative["aurc"])
+
+
 def test_differences_use_the_same_images_for_both():
     logits, labels = images(1, 10)
-    other = logits + 0.8 * torch.randn(logits.shape, generator=torch.Generator().manual_seed(2))
-    third = logits + 0.3 * torch.randn(logits.shape, generator=torch.Generator().manual_seed(5))
-
-    def aurc(pixels, picks):
-        return counted(pixels[picks], labels[picks]).compute()["aurc"]
-
-    gaps = [
-        (aurc(logits, picks) + aurc(third, picks)) / 2 - aurc(other, picks)
-        for picks in draws(10, 50, seed=3)
-    ]
-    result = bootstrap_differences(
-        [summaries(logits, labels), summaries(third, labels)],
-        [summaries(other, labels)],
-        torch.Generator().manual_seed(3),
-        resamples=50,
-    )
-    assert result["aurc"] == pytest.approx((sorted(gaps)[1], sorted(gaps)[48]), abs=1e-5)
-    same = bootstrap_differences(
-        [summaries(logits, labels)], [summaries(logits, labels)], torch.Generator().manual_seed(3)
-    )
-    assert all(interval == (0.0, 0.0) for interval in same.values())
+    weights = draw_units("abcdefghij", torch.Generator().manual_seed(3))
+    same = resampled([logits, noisy(logits, 5, 0.3)], labels, weights)
+    result = bootstrap_differences(same, same, torch.Generator(), paired_seeds=True)
+    assert all(interval == (0.0, 0.0) for interval in result.absolute.values())
+    assert all(interval == (0.0, 0.0) for interval in result.relative.values())
 
 
 def test_identical_images_have_no_spread():
@@ -109,7 +173,7 @@ def test_undefined_metrics_and_empty_input():
     with pytest.raises(ValueError, match="no image"):
         bootstrap_metrics([], torch.Generator())
     with pytest.raises(ValueError, match="paired"):
-        bootstrap_differences([right], [right[:2]], torch.Generator())
+        resampled_metrics(right[:2], np.ones((5, 3)))
     with pytest.raises(ValueError, match="level"):
         bootstrap_metrics(right, torch.Generator(), resamples=5, level=95)
 
