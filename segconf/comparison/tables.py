@@ -170,8 +170,8 @@ def as_csv(comparison: Comparison) -> str:
     """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    kinds = ("", "_std", "_difference_low", "_difference_high")
-    kinds += ("_effect", "_effect_low", "_effect_high")
+    differences = ("_difference_low", "_difference_high", "_effect", "_effect_low", "_effect_high")
+    kinds = ("", "_std", *differences)
     metrics, costs, bands = comparison.metrics, known_costs(comparison), known_bands(comparison)
     columns = [f"{m}{kind}" for m in metrics for kind in kinds]
     columns += [f"band_fraction_{alpha:g}" for alpha in bands]
