@@ -85,12 +85,13 @@ class DropoutPredictor:
     """MC dropout: one pass of the encoder, and one of the decoder for each choice of channels."""
 
     def __init__(self, network: nn.Module, count: int) -> None:
-        """Use a UNet with dropout in its decoder, in evaluation mode."""
+        """Use a network with dropout in its decoder, in evaluation mode."""
         self.count = count
         generator = torch.Generator().manual_seed(_SEED)
         decoder = network.get_submodule("decoder")
         self.encoder = network.get_submodule("encoder")
-        self.decoders = [thinned(decoder, generator) for _ in range(count)]
+        device = next(network.parameters()).device
+        self.decoders = [thinned(decoder, generator).to(device) for _ in range(count)]
         self.head = network.get_submodule("segmentation_head")
 
     def __call__(self, images: Tensor) -> Iterator[Pass]:

@@ -19,7 +19,7 @@ class Aleatoric(MonteCarloDropout):
     exportable = False
 
     def build(self, config: ModelConfig, *, pretrained: bool = True) -> nn.Module:
-        """A UNet with dropout whose K logits are followed by their K log-variances."""
+        """A network with dropout whose K logits are followed by their K log-variances."""
         doubled = config.model_copy(update={"classes": 2 * config.classes})
         return super().build(doubled, pretrained=pretrained)
 

@@ -17,7 +17,7 @@ class MonteCarloDropout(Method):
     exportable = False
 
     def build(self, config: ModelConfig, *, pretrained: bool = True) -> nn.Module:
-        """A UNet with spatial dropout after every block of the decoder."""
+        """A network with spatial dropout after every block of the decoder."""
         network = super().build(config, pretrained=pretrained)
         add_decoder_dropout(network, config.dropout)
         return network

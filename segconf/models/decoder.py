@@ -1,4 +1,4 @@
-"""Decoder blocks of a UNet: folded upsampling, and spatial dropout.
+"""Decoder blocks: folded upsampling of a UNet, pooling of a classifier, and spatial dropout.
 
 A block of the UNet of segmentation-models-pytorch doubles its input, nearest pixel by nearest
 pixel, appends the encoder's features and convolves both with a kernel of 3 x 3. The doubled map
@@ -15,7 +15,7 @@ from typing import cast
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import conv2d, conv_transpose2d, interpolate
+from torch.nn.functional import adaptive_avg_pool2d, conv2d, conv_transpose2d, interpolate
 
 SPREAD = torch.tensor([[0, 0, 1], [0, 1, 1], [1, 1, 0], [1, 0, 0]], dtype=torch.float32)
 """Along one axis: of which of the three weights each of the four transposed ones is the sum."""
@@ -131,6 +131,25 @@ def decoder_blocks(decoder: nn.Module) -> nn.ModuleList:
     return blocks
 
 
+class PoolingBlock(nn.Module):
+    """The block of a decoder that has no resolution to win back: the mean over areas."""
+
+    def __init__(self, channels: int) -> None:
+        """Pool features of so many channels."""
+        super().__init__()
+        self.channels = channels
+
+    def forward(
+        self,
+        feature_map: Tensor,
+        target_height: int,
+        target_width: int,
+        skip_connection: Tensor | None = None,  # noqa: ARG002 - as all blocks are called
+    ) -> Tensor:
+        """Features (B, C, h, w) to their means (B, C, target height, target width)."""
+        return adaptive_avg_pool2d(feature_map, (target_height, target_width))
+
+
 class DropoutBlock(nn.Module):
     """A block of the decoder whose output loses random channels during training."""
 
@@ -183,16 +202,21 @@ def thinned(decoder: nn.Module, generator: torch.Generator) -> nn.Module:
     """A decoder with the same weights that has lost random channels for good.
 
     The weights are shared, not copied, so that many of them need no memory. It has no state: it
-    can be used from several threads, and drops the same channels of every image.
+    can be used from several threads, and drops the same channels of every image. What it drops is
+    kept on the CPU until it is moved.
     """
     weights = {id(tensor): tensor for tensor in (*decoder.parameters(), *decoder.buffers())}
     twin = copy.deepcopy(decoder, weights)
     for block in decoder_blocks(twin):
         if not isinstance(block, DropoutBlock):
             raise TypeError("this decoder has no dropout")
-        convolutions = [part for part in block.modules() if isinstance(part, nn.Conv2d)]
-        last = convolutions[-1]
-        block.dropout = FixedDropout(last.out_channels, block.rate, generator).to(
-            last.weight.device
-        )
+        block.dropout = FixedDropout(_channels(block.block), block.rate, generator)
     return twin
+
+
+def _channels(block: nn.Module) -> int:
+    """Channels of what a block returns."""
+    if isinstance(block, PoolingBlock):
+        return block.channels
+    convolutions = [part for part in block.modules() if isinstance(part, nn.Conv2d)]
+    return convolutions[-1].out_channels

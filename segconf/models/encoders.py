@@ -3,7 +3,7 @@
 import difflib
 import os
 import pickle
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -28,6 +28,16 @@ RGB = 3
 
 
 SHOWN_ENCODERS = 5
+
+
+OWN_CLASSIFIERS = (
+    "preact_resnet20",
+    "preact_resnet110",
+    "densenet_bc_100_12",
+    "resnet18_32",
+    "mlp",
+)
+"""Names of `classifiers`, for hints."""
 
 
 def encoder_normalization(
@@ -58,17 +68,39 @@ def _rgb_normalization(name: str) -> tuple[tuple[float, ...], tuple[float, ...]]
 def check_encoder(name: str) -> None:
     """Refuse a name that neither segmentation-models-pytorch nor timm knows."""
     known = [*smp.encoders.encoders, *(f"tu-{model}" for model in timm.list_models())]
-    if name.partition(".")[0] in known:
-        return
+    if name.partition(".")[0] not in known:
+        raise _unknown(name, known, example="resnet34")
+
+
+def check_classifier(name: str) -> str:
+    """The name that timm gives to a classifier; `tu-` and `timm-` may stand before it."""
+    known = timm.list_models()
+    plain = name.removeprefix("tu-").removeprefix("timm-")
+    if plain.partition(".")[0] not in known:
+        raise _unknown(name, [*OWN_CLASSIFIERS, *known], example="preact_resnet20")
+    return plain
+
+
+def _unknown(name: str, known: Sequence[str], *, example: str) -> ConfigError:
     nearest = difflib.get_close_matches(name, known, SHOWN_ENCODERS, 0.5)
-    hint = f"Did you mean {', '.join(nearest)}?" if nearest else "For example: resnet34."
-    raise ConfigError(f"model.encoder = {name}: unknown encoder. {hint}")
+    hint = f"Did you mean {', '.join(nearest)}?" if nearest else f"For example: {example}."
+    return ConfigError(f"model.encoder = {name}: unknown encoder. {hint}")
+
+
+def hub_out_of_reach(encoder: str, error: Exception) -> CheckpointError:
+    """What is said where ImageNet weights cannot be had."""
+    return CheckpointError(
+        f"model.encoder_weights = imagenet: the ImageNet weights of {encoder} could not "
+        f"be fetched from the model hub ({type(error).__name__}). Two ways out:\n"
+        "  model.encoder_weights=FILE   a local file (.pth or .safetensors)\n"
+        "  model.encoder_weights=none   train from scratch, with lower quality"
+    )
 
 
 PREFIXES = ("encoder.model.", "encoder.", "model.", "module.", "")
 
 
-CLASSIFIERS = ("fc.", "_fc.", "classifier.", "head.", "last_linear.", "heads.")
+CLASSIFIERS = ("fc.", "_fc.", "classifier.", "head.", "head_dist.", "last_linear.", "heads.")
 
 
 FINAL_CONVOLUTION = ("conv_head.", "bn2.")
@@ -169,10 +201,9 @@ def _match_layout(given: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> 
         if prefix and not key.startswith(prefix):
             continue  # decoder and head of a whole network
         name = key.removeprefix(prefix)
-        if name.startswith(CLASSIFIERS):
-            continue
         own = names.get(_plain(name))
-        if own is None and name.startswith(FINAL_CONVOLUTION):
+        # Some networks keep a normalisation under the name of their classifier.
+        if own is None and name.startswith((*CLASSIFIERS, *FINAL_CONVOLUTION)):
             continue
         matched[own or name] = value
     return matched

@@ -7,8 +7,10 @@ libraries are imported, stand-ins take their place, which load the compiler when
 
 import functools
 import importlib
+import logging
 import sys
 import types
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -84,7 +86,22 @@ with _compiler_postponed():
     import timm
     from timm.models import get_pretrained_cfg
 
-__all__ = ["NoMetaValues", "get_pretrained_cfg", "smp", "timm"]
+__all__ = ["NoMetaValues", "get_pretrained_cfg", "quiet", "smp", "timm"]
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Without the libraries' remarks about names and retries: our errors say what matters."""
+    hub = logging.getLogger("huggingface_hub")
+    level = hub.level
+    hub.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            warnings.simplefilter("ignore", UserWarning)
+            yield
+    finally:
+        hub.setLevel(level)
 
 
 class NoMetaValues(TorchFunctionMode):

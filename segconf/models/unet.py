@@ -1,17 +1,20 @@
 """UNet of segmentation-models-pytorch with any of its encoders."""
 
 import logging
-import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
 from torch import Tensor, nn
 
 from segconf.config.schema import ModelConfig
-from segconf.errors import CheckpointError, ConfigError
+from segconf.errors import ConfigError
 from segconf.models.decoder import fold_upsampling
-from segconf.models.encoders import check_encoder, find_weights_file, load_encoder_weights
-from segconf.models.libraries import NoMetaValues, smp
+from segconf.models.encoders import (
+    check_encoder,
+    find_weights_file,
+    hub_out_of_reach,
+    load_encoder_weights,
+)
+from segconf.models.libraries import NoMetaValues, quiet, smp
 
 logger = logging.getLogger(__name__)
 
@@ -54,7 +57,7 @@ def decode(network: nn.Module, maps: Sequence[Tensor]) -> Tensor:
 
 def _unet(config: ModelConfig, encoder_weights: str | None) -> nn.Module:
     try:
-        with _quiet(), NoMetaValues():
+        with quiet(), NoMetaValues():
             model: nn.Module = smp.Unet(
                 config.encoder,
                 encoder_weights=encoder_weights,
@@ -76,24 +79,4 @@ def _unet_from_hub(config: ModelConfig) -> nn.Module:
         return _unet(config, "imagenet")
     # A hub that is out of reach shows as OSError; the others mean that there are no such weights.
     except (OSError, KeyError, RuntimeError) as error:
-        raise CheckpointError(
-            f"model.encoder_weights = imagenet: the ImageNet weights of {config.encoder} could not "
-            f"be fetched from the model hub ({type(error).__name__}). Two ways out:\n"
-            "  model.encoder_weights=FILE   a local file (.pth or .safetensors)\n"
-            "  model.encoder_weights=none   train from scratch, with lower quality"
-        ) from error
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Without the libraries' remarks about names and retries: our errors say what matters."""
-    hub = logging.getLogger("huggingface_hub")
-    level = hub.level
-    hub.setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)
-            warnings.simplefilter("ignore", UserWarning)
-            yield
-    finally:
-        hub.setLevel(level)
+        raise hub_out_of_reach(config.encoder, error) from error
