@@ -10,6 +10,7 @@ import typer
 from segconf_cli.data import prepare
 from segconf_cli.display import messages, results
 from segconf_cli.options import ConfigFile, DataFolder, DatasetName, Settings, Strategy
+from segconf_cli.outcome import record
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -96,6 +97,7 @@ def active(
         messages().print("the same command continues from here", highlight=False)
         raise
     _show(points, out)
+    record(folder=out, points=points)
 
 
 def _strategy(name: str) -> StrategyName:

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from segconf_cli.compare import show_comparison
+from segconf_cli.compare import facts, show_comparison
 from segconf_cli.data import prepare
-from segconf_cli.display import messages
+from segconf_cli.display import messages, warn
 from segconf_cli.options import ConfigFile, DataFolder, DatasetName, Settings
+from segconf_cli.outcome import record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -104,6 +105,11 @@ def benchmark(
     tables = build_tables(runs, paper=paper)
     for table, folder in zip(tables, write_tables(tables, out), strict=True):
         _show(table, folder, paper=paper)
+    record(
+        folder=out,
+        tables=[{"labels": table.labels, **facts(table.comparison)} for table in tables],
+        failed=[{"run": status.name, "reason": status.reason} for status in failed],
+    )
     if failed:
         _show_failures(failed, len(runs))
         raise typer.Exit(INCOMPLETE)
@@ -174,4 +180,4 @@ def _show_failures(failed: Sequence[Status], runs: int) -> None:
     lines = [f"{len(failed)} of {runs} runs failed:"]
     lines += [f"  {status.name}: {status.reason}" for status in failed]
     lines += ["The tables lack them. Fix the cause and run the same command again."]
-    messages().print("\n".join(lines), style="red", highlight=False, markup=False)
+    warn("\n".join(lines))

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import shlex
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from segconf.conventions import ASSUMPTIONS
-from segconf_cli.display import counting, messages, results
+from segconf_cli.display import counting, messages, results, warn
 from segconf_cli.options import Device, RunDataFolder, RunPath
+from segconf_cli.outcome import next_step, record
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -77,6 +79,8 @@ def calibrate(
             on_progress=progress,
         )
     show_calibration(run, found)
+    record(run=run, calibration=found.calibration.model_dump(mode="json"))
+    next_step(f"segconf evaluate {shlex.quote(str(run))}")
 
 
 def show_calibration(run: Path, found: CalibrationResult) -> None:
@@ -98,11 +102,9 @@ def show_calibration(run: Path, found: CalibrationResult) -> None:
             highlight=False,
         )
         if found.fit.at_bound:
-            messages().print(
+            warn(
                 "warning: the temperature is at the end of the range that is searched, so the "
-                "validation images do not determine it (too few, or all of their pixels right).",
-                style="yellow",
-                highlight=False,
+                "validation images do not determine it (too few, or all of their pixels right)."
             )
     if stored.threshold is not None:
         fitted = stored.threshold

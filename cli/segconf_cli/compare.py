@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 
 from segconf_cli.display import messages, results
+from segconf_cli.outcome import record
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,9 +42,29 @@ def compare(
 
     comparison = put_together(runs, split=split, baseline=baseline, paper=paper)
     show_comparison(comparison)
+    record(comparison=facts(comparison), folder=out)
     if out is not None:
         write_comparison(comparison, out)
         messages().print(f"Tables and curves: {out}", highlight=False, markup=False)
+
+
+def facts(comparison: Comparison) -> dict[str, object]:
+    """The rows of a comparison, raw: mean, standard deviation, interval of the difference."""
+    return {
+        "split": comparison.split,
+        "baseline": comparison.baseline,
+        "resampled": comparison.resampled,
+        "rows": [
+            {
+                "name": row.name,
+                "runs": [run.path for run in row.runs],
+                "values": row.values,
+                "spread": row.spread,
+                "difference": row.difference,
+            }
+            for row in comparison.rows
+        ],
+    }
 
 
 def show_comparison(comparison: Comparison) -> None:

@@ -10,6 +10,7 @@ import typer
 
 from segconf_cli.display import counting, messages, results
 from segconf_cli.options import ConfigFile, DatasetName, Settings
+from segconf_cli.outcome import record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -68,6 +69,12 @@ def data(
     with counting() as progress:
         report = describe(found, verify=reading, on_progress=progress)
     _show(report, verified=verify)
+    record(
+        folder=report.root,
+        parts=report.parts,
+        notes=report.notes,
+        problems=[str(problem) for problem in report.problems],
+    )
     if report.problems:
         raise typer.Exit(2)
 

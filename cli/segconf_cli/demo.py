@@ -10,6 +10,7 @@ import typer
 
 from segconf_cli.compare import show_comparison
 from segconf_cli.display import results
+from segconf_cli.outcome import record
 
 if TYPE_CHECKING:
     from segconf.inference.predict import PredictionReport
@@ -41,6 +42,11 @@ def demo(
     with live_view() as listener:
         result = run_demo(out, listener=listener, on_progress=listener.on_prepare)
     show_comparison(result.comparison)
+    record(
+        comparison_folder=result.comparison_folder,
+        figure=result.figure,
+        review_page=result.review_page,
+    )
     minutes, seconds = divmod(round(time.monotonic() - started), 60)
     results().print(
         f"Done in {minutes} min {seconds} s. Two short trainings on synthetic images: a tour, "
@@ -56,6 +62,7 @@ def _show_pretrained(report: PredictionReport) -> None:
     """Where the page of the pretrained model is, and why its images are flagged."""
     from segconf.results.rows import OUT_OF_DISTRIBUTION
 
+    record(pretrained_page=report.folder / "review.html")
     flagged = sum(OUT_OF_DISTRIBUTION in row.flags for row in report.rows)
     results().print(
         f"The pretrained model predicted {len(report.rows)} synthetic images. It was trained on "

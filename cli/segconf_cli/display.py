@@ -6,7 +6,16 @@ from contextlib import contextmanager, suppress
 from functools import cache
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    Task,
+    TextColumn,
+    TimeRemainingColumn,
+)
+from rich.text import Text
 
 
 class _Console(Console):
@@ -22,18 +31,40 @@ class _Console(Console):
 @cache
 def results() -> Console:
     """Console for what was asked for."""
-    return _Console(soft_wrap=True, quiet=_is_silent())
+    return _Console(soft_wrap=True, quiet=is_silent())
 
 
 @cache
 def messages() -> Console:
     """Console for progress, notes and errors."""
-    return _Console(stderr=True, soft_wrap=True, quiet=_is_silent())
+    return _Console(stderr=True, soft_wrap=True, quiet=is_silent())
 
 
-def _is_silent() -> bool:
+def is_silent() -> bool:
     """Of the processes that torchrun starts, only the first one talks."""
     return os.environ.get("RANK", "0") != "0"
+
+
+def warn(text: str) -> None:
+    """Name a problem that did not end the command; `--quiet` does not hide it."""
+    console = messages()
+    quiet, console.quiet = console.quiet, is_silent()
+    console.print(text, style="yellow", highlight=False, markup=False)
+    console.quiet = quiet
+
+
+def counted(number: int, noun: str) -> str:
+    """A number and what it counts: 1 image, 2 images."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+class Rate(ProgressColumn):
+    """What is counted, per second."""
+
+    def render(self, task: Task) -> Text:
+        """Nothing before the first second has passed."""
+        speed = task.finished_speed or task.speed
+        return Text(f"{speed:.1f}/s" if speed else "")
 
 
 @contextmanager
@@ -43,6 +74,7 @@ def counting() -> Iterator[Callable[[str, int, int], None]]:
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
+        Rate(),
         TimeRemainingColumn(),
     )
     tasks = {}

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from segconf_cli.display import results
+from segconf_cli.outcome import record
 
 
 def doctor() -> None:
@@ -18,7 +19,9 @@ def doctor() -> None:
     table.add_column(no_wrap=True)
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
-    for finding in examine(Path.cwd()):
+    findings = list(examine(Path.cwd()))
+    record(findings=findings)
+    for finding in findings:
         sign = "[yellow]![/yellow]" if finding.advice else "[green]ok[/green]"
         table.add_row(sign, finding.subject, finding.found)
         if finding.advice:

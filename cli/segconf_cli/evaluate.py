@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,6 +11,7 @@ import typer
 
 from segconf_cli.display import counting, messages, results
 from segconf_cli.options import Device, ReportFolder, RunDataFolder, RunPath
+from segconf_cli.outcome import next_step, record
 
 if TYPE_CHECKING:
     from segconf.evaluation.evaluate import Evaluation
@@ -65,6 +67,7 @@ def evaluate(
         with counting() as progress:
             report = evaluate_ood(run, ood, evaluation.folder, options, on_progress=progress)
         _show_ood(report, evaluation.folder)
+    next_step(f"segconf predict IMAGES --out maps --checkpoint {shlex.quote(str(run))}")
 
 
 def _show(evaluation: Evaluation) -> None:
@@ -80,6 +83,11 @@ def _show(evaluation: Evaluation) -> None:
     _show_bands(evaluation)
     _show_guarantees(evaluation)
     messages().print(f"Report: {evaluation.folder}", highlight=False, markup=False)
+    record(
+        folder=evaluation.folder,
+        threshold=evaluation.threshold,
+        guarantees=evaluation.guarantees,
+    )
 
 
 def _show_bands(evaluation: Evaluation) -> None:
@@ -133,6 +141,7 @@ def _show_ood(report: OODReport, folder: Path) -> None:
         table.add_row(
             name, *(f"{values[key]:.3f}" for key in ("auroc", "detection_error", "fpr95"))
         )
+    record(out_of_distribution={"images": report.others, "scores": report.metrics})
     results().print(
         f"{report.others} out-of-distribution images and {report.own} own images:", highlight=False
     )
@@ -161,6 +170,12 @@ def show_report(report: EvaluationReport) -> None:
     from segconf.metrics.definitions import METRICS, heading, scaled
 
     about = report.about
+    record(
+        about=about,
+        metrics=report.metrics["all"]["strict"],
+        intervals=report.intervals,
+        per_image=report.per_image,
+    )
     results().print(
         f"{about['run']}: {about['images']} {about['split']} images, {about['pixels']:,} pixels, "
         f"grid {about['grid']}, encoder {about['encoder']}",

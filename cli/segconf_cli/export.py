@@ -8,6 +8,7 @@ import typer
 
 from segconf_cli.display import counting, results
 from segconf_cli.options import MapsPath, Style
+from segconf_cli.outcome import record
 
 
 class Format(StrEnum):
@@ -66,5 +67,6 @@ def export(
             names=case or [],
             on_progress=lambda done, total: progress("rendering", done, total),
         )
+    record(folder=out, files=written)
     names = str(written[0]) if len(written) == 1 else f"{len(written)} pictures to {out}"
     results().print(f"Wrote {names}.", highlight=False, markup=False)

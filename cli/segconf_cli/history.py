@@ -9,6 +9,7 @@ import typer
 
 from segconf_cli.display import counting, results
 from segconf_cli.options import RunDataFolder, RunPath
+from segconf_cli.outcome import record
 
 if TYPE_CHECKING:
     from segconf.training.history_maps import HistoryMaps
@@ -32,11 +33,12 @@ def history(
             _write(image_maps, out)
             progress("history", done, total)
             epochs = image_maps.epochs
+    record(folder=out, images=total, epochs=epochs)
     results().print(
         f"History of {total} images after {epochs} epochs, brightest = always the same (1):\n"
         f"  {out}/pictures      the image beside its maps\n"
-        f"  {out}/consistency   arrays (H, W), share of successive predictions that agree\n"
-        f"  {out}/correctness   arrays (H, W), share of predictions that are right; labeled images",
+        f"  {out}/consistency   arrays (H, W), fraction of successive predictions that agree\n"
+        f"  {out}/correctness   arrays (H, W), fraction of predictions that are right, if labeled",
         highlight=False,
     )
 

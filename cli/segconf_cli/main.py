@@ -23,12 +23,13 @@ from segconf_cli.calibrate import calibrate
 from segconf_cli.compare import compare
 from segconf_cli.data import data
 from segconf_cli.demo import demo
-from segconf_cli.display import messages
+from segconf_cli.display import is_silent, messages
 from segconf_cli.doctor import doctor
 from segconf_cli.evaluate import evaluate
 from segconf_cli.export import export
 from segconf_cli.history import history
 from segconf_cli.models import models
+from segconf_cli.outcome import outcome, print_outcome, scriptable
 from segconf_cli.package import package
 from segconf_cli.predict import predict
 from segconf_cli.query import query
@@ -95,7 +96,7 @@ COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
 }
 for panel, commands in COMMANDS.items():
     for command in commands:
-        app.command(rich_help_panel=panel)(command)
+        app.command(rich_help_panel=panel)(scriptable(command))
 
 
 _OBJECTS_PER_COLLECTION = 20_000
@@ -155,6 +156,7 @@ def main() -> None:
 
 def _run() -> int:
     """Exit code: 0 done, 2 the user can fix it, 3 some images are broken, 1 a bug."""
+    outcome.begin("", as_json="--json" in sys.argv[1:])  # until the options are read
     try:
         app()
     except SystemExit as end:
@@ -171,6 +173,7 @@ def _run() -> int:
 def _flushed(code: int) -> int:
     """The exit code, after everything that was printed has been accepted."""
     try:
+        print_outcome(code)
         sys.stdout.flush()
     except (OSError, ValueError) as error:
         return _explain(error)
@@ -202,7 +205,10 @@ def _explain(error: BaseException) -> int:
 
 def _say(message: str, code: int, *, style: str = "red") -> int:
     with suppress(OSError, ValueError):
+        messages().quiet = is_silent()
         messages().print(message, style=style, markup=False, highlight=False)
+    with suppress(OSError, ValueError):
+        print_outcome(code, message.removeprefix("error: "))
     return code
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from segconf_cli.display import results
+from segconf_cli.outcome import record
 
 if TYPE_CHECKING:
     from segconf.models.pretrained import Measured
@@ -34,7 +35,14 @@ def models(
     if card is not None:
         text = (pretrained_folder(card) / CARD).read_text(encoding="utf-8")
         show.print(text, highlight=False, markup=False)
+        record(name=card, card=text)
         return
+    record(
+        models=[
+            {"name": name, "bytes": file_size(name), **describe(name).model_dump(mode="json")}
+            for name in pretrained_names()
+        ]
+    )
     for name in pretrained_names():
         about, size = describe(name), file_size(name)
         quality = about.quality

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from segconf_cli.display import results
+from segconf_cli.outcome import record
 
 
 class PackageFormat(StrEnum):
@@ -39,6 +40,7 @@ def package(
             written = package_onnx(run, out)
         case PackageFormat.MONAI:
             written = package_monai(run, out)
+    record(path=written.path, bytes=written.size, difference=written.difference)
     results().print(
         f"Wrote {written.path} ({written.size / 1e6:.1f} MB). Probabilities differ from those of "
         f"the run by at most {written.difference:.1g} (research use, not a medical device).",

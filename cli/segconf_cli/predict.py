@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import os
-from contextlib import contextmanager
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from segconf_cli.display import messages, results
+from segconf_cli.display import counted, counting, messages, results, warn
 from segconf_cli.options import Device, MapFormat, Saved, Style
+from segconf_cli.outcome import next_step, record
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from segconf.inference.predict import PredictionReport
     from segconf.inference.sources import Sources
 
@@ -142,23 +140,30 @@ def predict(
 
         check_sources(sources)
     chosen = choose_model(checkpoint)
-    is_first = os.environ.get("RANK", "0") == "0"
-    if is_first:
-        if checkpoint is None:
-            text = f"model: {chosen.name} ({chosen.reason})"
-            messages().print(text, highlight=False, markup=False)
-        if sources.left_out:
-            example = "" if sources.are_anonymous else f" ({sources.left_out[0].name})"
-            note = f"note: left out {len(sources.left_out)} files that are no images{example}"
-            messages().print(note, highlight=False, markup=False)
+    if checkpoint is None:
+        text = f"model: {chosen.name} ({chosen.reason})"
+        messages().print(text, highlight=False, markup=False)
+    if sources.left_out:
+        example = "" if sources.are_anonymous else f" ({sources.left_out[0].name})"
+        note = f"note: left out {counted(len(sources.left_out), 'file')} without an image{example}"
+        messages().print(note, highlight=False, markup=False)
     model = load_model(chosen, device=device, batch_size=batch_size)
-    with _progress(visible=is_first) as progress:
-        report = run(model, sources, out, options=options, shard=chosen_shard, on_progress=progress)
-    if is_first:
-        _summarize(report)
-        if model.detector is not None:
-            _count_out_of_distribution(report, model.detector.false_alarm_rate)
-    if (dicom and not _write_dicom(report, sources, segments)) or report.broken:
+    with counting() as progress:
+        report = run(
+            model,
+            sources,
+            out,
+            options=options,
+            shard=chosen_shard,
+            on_progress=lambda done, total: progress("images", done, total),
+        )
+    record(model=chosen.name)
+    _summarize(report)
+    if model.detector is not None:
+        _count_out_of_distribution(report, model.detector.false_alarm_rate)
+    written = not dicom or _write_dicom(report, sources, segments)
+    next_step(f"segconf review {shlex.quote(str(out))} --serve")
+    if report.broken or not written:
         raise typer.Exit(SOME_IMAGES_BROKEN)
 
 
@@ -172,44 +177,17 @@ def _write_dicom(report: PredictionReport, sources: Sources, segments: Path | No
     written = write_dicom(folder, rows, segments=segments)
     text = f"Wrote {written.objects} DICOM objects to {written.folder}; they name the patient."
     results().print(text, highlight=False, markup=False)
+    record(dicom={"folder": written.folder, "objects": written.objects})
     for problem in written.problems[:SHOWN_PROBLEMS]:
-        messages().print(f"  {problem}", style="yellow", highlight=False, markup=False)
+        warn(f"  {problem}")
     return not written.problems
-
-
-@contextmanager
-def _progress(*, visible: bool) -> Iterator[Callable[[int, int], None]]:
-    """A bar with images per second and the time left."""
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeRemainingColumn,
-    )
-
-    columns = (
-        TextColumn("predicting"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[rate]}"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=messages(), transient=True, disable=not visible) as progress:
-        task = progress.add_task("", total=None, rate="")
-
-        def report(done: int, total: int) -> None:
-            speed = progress.tasks[0].speed
-            rate = f"{speed:.1f} images/s" if speed else ""
-            progress.update(task, completed=done, total=total, rate=rate)
-
-        yield report
 
 
 def _count_out_of_distribution(report: PredictionReport, false_alarms: float) -> None:
     from segconf.results.rows import OUT_OF_DISTRIBUTION
 
     found = sum(OUT_OF_DISTRIBUTION in row.flags for row in report.rows)
+    record(out_of_distribution=found)
     if found:
         results().print(
             f"{found} {'are' if found > 1 else 'is'} out of distribution, as were "
@@ -223,16 +201,25 @@ def _summarize(report: PredictionReport) -> None:
     predicted = len(report.rows) - len(broken)
     referred = sum(row.is_referred for row in report.rows if not row.error)
     skipped = f", {report.skipped} were there already" if report.skipped else ""
+    page = report.folder / "review.html"
+    verb = "is" if referred == 1 else "are"
     results().print(
-        f"Predicted {predicted} images{skipped}; {referred} are referred to an expert.\n"
-        f"Look at {report.folder / 'review.html'} (research use, not a medical device).",
+        f"Predicted {counted(predicted, 'image')}{skipped}; {referred} {verb} referred to an "
+        f"expert.\nLook at {page} (research use, not a medical device).",
         highlight=False,
         markup=False,
+    )
+    record(
+        folder=report.folder,
+        review_page=page,
+        predicted=predicted,
+        skipped=report.skipped,
+        referred=referred,
+        broken=[{"case": row.case, "error": row.error} for row in broken],
     )
     if not broken:
         return
     shown = [f"  {row.error}" for row in broken[:SHOWN_PROBLEMS]]
     more = len(broken) - len(shown)
     rest = [f"  and {more} more, named in cases.csv"] if more else []
-    text = "\n".join([f"{len(broken)} images could not be read:", *shown, *rest])
-    messages().print(text, style="yellow", highlight=False, markup=False)
+    warn("\n".join([f"{counted(len(broken), 'image')} could not be read:", *shown, *rest]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,6 +10,7 @@ import typer
 
 from segconf_cli.display import counting, messages, results
 from segconf_cli.options import Device, RunDataFolder, RunPath, Strategy
+from segconf_cli.outcome import next_step, record
 
 if TYPE_CHECKING:
     from segconf.active.queue import Queue
@@ -85,9 +87,11 @@ def _show(queue: Queue, out: Path, sheet: Path) -> None:
     lines = [f"{rank:4}  {c.id}  {c.reason}" for rank, c in enumerate(queue.choices[:SHOWN], 1)]
     if len(queue.choices) > SHOWN:
         lines.append(f"      and {len(queue.choices) - SHOWN} more")
-    lines += [
-        f"List: {out}, contact sheet: {sheet}",
-        "When they have masks:",
-        f"  segconf train DATASET --labels-from-query {out}",
-    ]
+    lines += [f"List: {out}, contact sheet: {sheet}. When these images have masks:"]
     results().print("\n".join(lines), highlight=False, markup=False)
+    record(
+        list=out,
+        contact_sheet=sheet,
+        choices=[{"id": one.id, "reason": one.reason} for one in queue.choices],
+    )
+    next_step(f"segconf train DATASET --labels-from-query {shlex.quote(str(out))}")

@@ -8,6 +8,7 @@ import typer
 
 from segconf_cli.display import messages, results
 from segconf_cli.options import MapsPath
+from segconf_cli.outcome import record
 
 if TYPE_CHECKING:
     from segconf.results.prediction_folder import PredictionFolder
@@ -40,6 +41,7 @@ def review(
 
     folder = PredictionFolder(maps)
     rows = assemble(folder)
+    record(folder=folder.path, review_page=folder.page_file, cases=len(rows))
     results().print(
         f"{len(rows)} cases in {folder.page_file} and {folder.table_file.name}.",
         highlight=False,
@@ -55,6 +57,7 @@ def _import(folder: "PredictionFolder", path: Path) -> None:
     from segconf.review.store import ReviewStore
 
     report = ReviewStore(folder).import_file(path)
+    record(decisions=report.cases, masks=report.masks, replaced=report.replaced)
     text = f"{len(report.cases)} decisions and {len(report.masks)} corrected masks taken."
     if report.replaced:
         text += f" They replace other decisions about {', '.join(report.replaced)}."

@@ -10,6 +10,7 @@ import typer
 
 from segconf_cli.display import counting, messages, results
 from segconf_cli.evaluate import show_report
+from segconf_cli.outcome import record
 
 
 def score(
@@ -46,6 +47,7 @@ def score(
             on_progress=progress,
         )
     show_report(scored.report)
+    record(folder=out, aurc_bounds=scored.aurc_bounds, nll_bounds=scored.nll_bounds)
     missing = scored.report.about["masks_without_prediction"]
     if isinstance(missing, list) and missing:
         messages().print(

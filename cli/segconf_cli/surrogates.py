@@ -9,6 +9,7 @@ import typer
 
 from segconf_cli.display import counting, messages, results
 from segconf_cli.options import Device, RunDataFolder
+from segconf_cli.outcome import record
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,6 +42,7 @@ def surrogates(
     folder = out or runs[0] / "evaluation/surrogates"
     write_surrogates(found, folder)
     _show(found)
+    record(folder=folder, runs=[{"run": one.run, "scores": one.scores} for one in found])
     messages().print(f"Table, curves and numbers: {folder}", highlight=False, markup=False)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,6 +12,7 @@ import typer
 
 from segconf_cli.display import messages, results
 from segconf_cli.options import ConfigFile, DataFolder, MethodName, Settings
+from segconf_cli.outcome import next_step, record
 
 if TYPE_CHECKING:
     from segconf.config.schema import ExperimentConfig
@@ -214,13 +216,24 @@ def _summarize(result: TrainingResult, config: ExperimentConfig) -> None:
         results().print(
             f"Kept {len(result.snapshot_files)} snapshots, {size / 1e6:,.1f} MB.", highlight=False
         )
-    results().print(
-        f"Run folder: {result.folder}\n"
-        "Next:\n"
-        f"  segconf evaluate {result.folder}\n"
-        f"  segconf predict IMAGES --out maps --checkpoint {result.folder}",
-        highlight=False,
+    results().print(f"Run folder: {result.folder}", highlight=False, markup=False)
+    record(
+        run=result.folder,
+        method=config.training.method,
+        networks=[_facts(run) for run in result.members or (result,)],
     )
+    next_step(f"segconf evaluate {shlex.quote(str(result.folder))}")
+
+
+def _facts(run: TrainingResult) -> dict[str, object]:
+    """Epochs of a network, and its validation scores at the best one."""
+    best = None if run.best_epoch is None else run.summaries[run.best_epoch]
+    return {
+        "folder": run.folder,
+        "epochs": len(run.summaries),
+        "best_epoch": None if best is None else best.epoch + 1,
+        "validation": None if best is None else best.selected,
+    }
 
 
 def _best_epoch(run: TrainingResult, name: str) -> str:

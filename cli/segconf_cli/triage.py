@@ -9,6 +9,7 @@ import typer
 
 from segconf_cli.display import counting, messages, results
 from segconf_cli.options import Device, ReportFolder, RunDataFolder, RunPath, Split
+from segconf_cli.outcome import record
 
 if TYPE_CHECKING:
     from segconf.calibration.triage import ReferredCase, Triage
@@ -52,6 +53,13 @@ def _show(found: Triage) -> None:
     from rich.table import Table
 
     rule = found.rule
+    record(
+        folder=found.folder,
+        images=found.cases,
+        mean_dice=found.mean_dice,
+        referred_fraction=found.referred,
+        kept_dice=found.kept_dice,
+    )
     results().print(
         f"{found.cases} {found.split} images, mean Dice {found.mean_dice:.3f}; refer cases until "
         f"the others have {rule.target_dice:.2f}:",
@@ -84,6 +92,7 @@ def _show(found: Triage) -> None:
 
 def _list(found: list[ReferredCase], maps: Path) -> None:
     referred = [one for one in found if one.reason]
+    record(referred=[{"case": one.case, "reason": one.reason} for one in referred])
     results().print(f"Refer {len(referred)} of {len(found)} cases:", highlight=False)
     for one in referred[:SHOWN]:
         results().print(f"  {one.case}: {one.reason}", highlight=False, markup=False)

@@ -169,7 +169,7 @@ def test_strange_files_are_named_and_do_not_stop_the_rest(tmp_path, checkpoint):
     assert found["Läsion am Ohr (2)"]["error"] == ""
     assert {path.stem for path in (out / "masks").iterdir()} == set(found) - {"truncated", "text"}
     assert size_of(out / "masks" / "one.png") == (1, 1)
-    for name in ("truncated.jpg", "text.png", "left out 1 files"):
+    for name in ("truncated.jpg", "text.png", "left out 1 file without"):
         assert name in result.output
 
 
