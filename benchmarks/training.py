@@ -46,8 +46,8 @@ from segconf.losses.ranking_terms import normalize, total_loss
 from segconf.methods.method import LossContext, method_of
 from segconf.models.encoders import encoder_normalization
 from segconf.processes import ProcessGroup
+from segconf.training.optimizer import build_optimizer
 from segconf.training.step import StepOptions, TwoViews, step_terms
-from segconf.training.train import build_optimizer
 
 SIZE = (192, 256)
 LABELED, UNLABELED = 10, 70
@@ -137,7 +137,7 @@ def our_epoch(
     config = load_config()
     method = method_of(config)
     model = method.build(MODEL).to(memory_format=torch.channels_last).train()
-    optimizer = build_optimizer(model, 1e-4)
+    optimizer = build_optimizer(model, config.training)
     history = make_history()
     for name in ("record", "consistency", "correctness"):
         setattr(history, name, history_clock.timed(getattr(history, name)))

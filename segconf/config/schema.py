@@ -180,8 +180,14 @@ class TrainingConfig(Section):
     batch_labeled: Count = 32
     batch_unlabeled: Count = 64
     learning_rate: Positive = 1e-4
-    schedule: Literal["constant", "cosine"] = "constant"
-    """How the learning rate falls: not at all, or along half a cosine to 0 at the end."""
+    schedule: Literal["constant", "cosine", "steps"] = "constant"
+    """How the learning rate falls: not at all, along half a cosine to 0 at the end, or by a factor
+    of 10 after 1/2 and again after 5/6 of the epochs."""
+    optimizer: Literal["adam", "adamw", "sgd"] = "adam"
+    weight_decay: Weight = 0.0
+    """Decoupled from the gradient with `adamw`, else an L2 penalty."""
+    momentum: Fraction = 0.9
+    """Of `sgd`."""
     seed: NaturalNumber = 0
     history: Literal["online", "sweep"] = "online"
     history_storage: Literal["memory", "disk"] = "memory"

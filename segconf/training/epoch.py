@@ -35,6 +35,7 @@ from segconf.models.encoders import encoder_normalization
 from segconf.processes import ProcessGroup
 from segconf.runs.epochs import EpochSummary, Scores, write_epochs
 from segconf.runs.run_folder import RunFolder
+from segconf.training.optimizer import scheduled_rate
 from segconf.training.step import StepOptions, TwoViews, step_terms
 from segconf.training.validation import sweep, validate
 
@@ -264,15 +265,6 @@ def ramped_weights(
         name: weight if name == "segmentation" else factor * weight
         for name, weight in weights.items()
     }
-
-
-def scheduled_rate(rate: float, schedule: str, progress: float) -> float:
-    """Learning rate after a fraction of the training: the same, or ``rate (1 + cos(pi p)) / 2``."""
-    match schedule:
-        case "cosine":
-            return rate * (1 + math.cos(math.pi * progress)) / 2
-        case _:
-            return rate
 
 
 def cannot_write(run: RunFolder, reason: str, state: TrainingState) -> str:

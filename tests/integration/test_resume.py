@@ -2,6 +2,7 @@
 
 import json
 import logging
+import math
 import os
 import subprocess
 import sys
@@ -67,6 +68,26 @@ def test_sweeps_and_a_late_ranking_are_continued_as_well(folder_dataset, tmp_pat
     train_tiny(folder_dataset, tmp_path / "run", resume=True, **changes)
 
     assert differences(contents(tmp_path / "reference"), contents(tmp_path / "run")) == []
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "schedule"), [("adam", "cosine"), ("adamw", "constant"), ("sgd", "steps")]
+)
+def test_every_optimizer_goes_on_where_it_was(folder_dataset, tmp_path, optimizer, schedule):
+    changes = {
+        "training__optimizer": optimizer,
+        "training__schedule": schedule,
+        "training__weight_decay": 0.01,
+    }
+    train_tiny(folder_dataset, tmp_path / "reference", **changes)
+    with pytest.raises(KeyboardInterrupt):
+        train_tiny(folder_dataset, tmp_path / "run", listener=Interrupter(2, 1), **changes)
+    train_tiny(folder_dataset, tmp_path / "run", resume=True, **changes)
+
+    expected = contents(tmp_path / "reference")
+    assert differences(expected, contents(tmp_path / "run")) == []
+    rate = {"cosine": 0.03 * (1 + math.cos(math.pi * 7 / 8)) / 2, "steps": 0.0003}
+    assert expected["last.optimizer.param_groups.0.lr"] == pytest.approx(rate.get(schedule, 0.03))
 
 
 def test_a_history_on_the_disk_is_the_same(folder_dataset, tmp_path, reference, monkeypatch):

@@ -15,7 +15,7 @@ from segconf.losses.ranking import random_partners
 from segconf.losses.ranking_terms import total_loss
 from segconf.methods.method import LossContext, method_of
 from segconf.processes import ProcessGroup
-from segconf.training.epoch import ramped_weights, scheduled_rate
+from segconf.training.epoch import ramped_weights
 from segconf.training.step import StepOptions, TwoViews, in_mode, step_terms
 from tests.references.aleatoric import sampled_cross_entropy
 from tests.references.history import SlowHistory
@@ -295,15 +295,6 @@ def test_methods_without_variance_use_the_cross_entropy(method):
     terms = step_terms(TwoViews(RedOverGreen()), step, chosen, options, context(None, config))
     segmentation, _, _ = by_hand(step, make_histories(step.labeled.masks)[1])
     assert terms["segmentation"].item() == pytest.approx(segmentation, rel=1e-5)
-
-
-def test_the_cosine_schedule_falls_to_nothing():
-    # (1 + cos(pi / 3)) / 2 = 3 / 4 after a third, 1 / 2 half way.
-    expected = [(0, 1), (1 / 3, 0.75), (0.5, 0.5), (2 / 3, 0.25), (1, 0)]
-    for progress, factor in expected:
-        rate = scheduled_rate(3e-4, "cosine", progress)
-        assert rate == pytest.approx(3e-4 * factor, abs=1e-12)
-        assert scheduled_rate(3e-4, "constant", progress) == 3e-4
 
 
 def distilling_step():
