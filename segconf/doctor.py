@@ -3,6 +3,7 @@
 import importlib.metadata
 import os
 import platform
+import re
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,10 +16,8 @@ from segconf.data.datasets.dataset import dataset_folder, find_cases
 from segconf.errors import SegconfError
 from segconf.runs.run_folder import newest_run
 
-PACKAGES = (
-    *("torch", "torchvision", "segmentation-models-pytorch", "timm", "albumentations", "monai"),
-    *("nibabel", "numpy", "pillow", "pydantic", "safetensors"),
-)
+EXTRAS = {"dicom": "DICOM files", "onnx": "ONNX files", "dev": "the development of segconf"}
+"""What the optional parts of the installation are for."""
 ENOUGH_DISK = 10e9
 ENOUGH_MEMORY = 4e9
 WEIGHTS = (".pth", ".safetensors")
@@ -43,6 +42,8 @@ def examine(folder: Path) -> Iterator[Finding]:
     """Look at the machine, as it matters for work in a folder."""
     yield Finding("segconf", f"{__version__}, python {platform.python_version()}")
     yield _packages()
+    for name, use in EXTRAS.items():
+        yield _extra(name, use)
     yield _device()
     yield _memory()
     yield _disk(folder)
@@ -52,14 +53,36 @@ def examine(folder: Path) -> Iterator[Finding]:
 
 
 def _packages() -> Finding:
+    """What segconf cannot work without."""
+    versions, missing = _installed("")
+    advice = f"install {', '.join(missing)}: pip install --upgrade segconf" if missing else ""
+    return Finding("packages", ", ".join(versions), advice)
+
+
+def _extra(name: str, use: str) -> Finding:
+    """What is only needed for one use; its absence is no fault."""
+    versions, missing = _installed(name)
+    if not missing:
+        return Finding(f"extra {name}", ", ".join(versions))
+    lacking = f"{', '.join(missing)} not installed"
+    return Finding(f"extra {name}", lacking, f"for {use}: pip install 'segconf[{name}]'")
+
+
+def _installed(extra: str) -> tuple[list[str], list[str]]:
+    """Requirements of segconf, or of an extra: those that are installed, and those that are not."""
     versions, missing = [], []
-    for name in PACKAGES:
+    for line in importlib.metadata.requires("segconf") or ():
+        requirement, _, condition = line.partition(";")
+        if (f'"{extra}"' if extra else "") != condition.replace("'", '"').removeprefix(
+            " extra == "
+        ):
+            continue
+        name = re.split(r"[^\w.-]", requirement.strip(), maxsplit=1)[0]
         try:
             versions.append(f"{name} {importlib.metadata.version(name)}")
         except importlib.metadata.PackageNotFoundError:
             missing.append(name)
-    advice = f"install {', '.join(missing)}: pip install --upgrade segconf" if missing else ""
-    return Finding("packages", ", ".join(versions), advice)
+    return versions, missing
 
 
 def _device() -> Finding:

@@ -1,13 +1,15 @@
 """The doctor names what is there, and a way out for what is not."""
 
+import importlib.metadata
 import shutil
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from typer.testing import CliRunner
 
-from segconf.doctor import examine
+from segconf.doctor import EXTRAS, examine
 from segconf_cli.main import app
 
 
@@ -30,6 +32,24 @@ def test_everything_that_is_missing_comes_with_advice(bare):
     assert "encoder_weights=none" in found["encoder weights"].advice
     assert "segconf train" in found["runs"].advice
     assert torch.__version__.partition("+")[0] in found["packages"].found
+
+
+def test_extras_are_those_of_the_installation():
+    offered = importlib.metadata.metadata("segconf").get_all("Provides-Extra")
+    assert sorted(EXTRAS) == sorted(offered)
+
+
+def test_a_missing_extra_is_named_with_the_command_that_installs_it(bare, monkeypatch):
+    required = ["numpy>=1.26", "numpy>=1.26; extra == 'onnx'", "no-such>=1; extra == 'dicom'"]
+    monkeypatch.setattr(importlib.metadata, "requires", lambda _: required)
+    found = findings(bare)
+    assert found["packages"].found == f"numpy {np.__version__}"
+    assert (found["extra onnx"].found, found["extra onnx"].advice) == (
+        f"numpy {np.__version__}",
+        "",
+    )
+    assert found["extra dicom"].found == "no-such not installed"
+    assert found["extra dicom"].advice == "for DICOM files: pip install 'segconf[dicom]'"
 
 
 def test_weights_and_data_are_counted(bare, monkeypatch):
