@@ -59,6 +59,15 @@ class ProcessGroup:
             dist.all_reduce(value)
         return value
 
+    def shared_total(self, value: Tensor) -> Tensor:
+        """Sum over the processes, with the gradient of the own part.
+
+        A loss of such sums is the same on every process, and the sum of their gradients is that of
+        one process with all the parts.
+        """
+        own = value.detach()
+        return value + (self.total(own) - own)
+
     def collect(self, value: T) -> list[T]:
         """The value of every process, on every process."""
         if self.world == 1:

@@ -152,8 +152,10 @@ class ModelConfig(Section):
 
 
 class LossConfig(Section):
-    """Weights of the ranking terms, and how pixels are paired."""
+    """The supervised loss, weights of the other terms, and how pixels are paired."""
 
+    segmentation: Literal["cross_entropy", "dice", "dice_ce"] = "cross_entropy"
+    """Supervised loss: cross-entropy, soft Dice over the batch, or their sum."""
     target: Literal["ranking", "pointwise"] = "ranking"
     """Order confidence like correctness and consistency, or pull it to their values (L1)."""
 

@@ -4,7 +4,8 @@ import torch
 from torch import Tensor, nn
 
 from segconf.checkpoints.weight_files import Checkpoint
-from segconf.config.schema import LossConfig, ModelConfig
+from segconf.config.schema import ExperimentConfig, LossConfig, ModelConfig
+from segconf.errors import ConfigError
 from segconf.inference.predictors import DropoutPredictor, NoisyLogits, Predictor
 from segconf.losses.noisy_logits import mean_and_log_variance, sampled_cross_entropy
 from segconf.methods.mcdropout import MonteCarloDropout
@@ -22,6 +23,14 @@ class Aleatoric(MonteCarloDropout):
         """A network with dropout whose K logits are followed by their K log-variances."""
         doubled = config.model_copy(update={"classes": 2 * config.classes})
         return super().build(doubled, pretrained=pretrained)
+
+    def check(self, config: ExperimentConfig) -> None:
+        """Refuse a loss that is no likelihood: variances are learned from nothing else."""
+        if config.loss.segmentation != "cross_entropy":
+            raise ConfigError(
+                f"loss.segmentation = {config.loss.segmentation}: the method aleatoric learns its "
+                "variances from the likelihood. Set loss.segmentation=cross_entropy."
+            )
 
     def supervised_sum(self, outputs: Tensor, masks: Tensor, loss: LossConfig) -> Tensor:
         """Negative log-likelihood of the masks, averaged over draws of the logits."""

@@ -36,9 +36,7 @@ class Distillation(ConsistencyRanking):
         total = soft_cross_entropy_sum(past.outputs[past.known], past.mean[past.known])
         pixels = past.known.sum() * past.mean[0, 0].numel()
         local = total / context.group.total(pixels).clamp(min=1)
-        # The value is that of the whole batch; the gradient stays that of the own pixels.
-        own = local.detach()
-        return terms | {"distillation": local + (context.group.total(own) - own)}
+        return terms | {"distillation": context.group.shared_total(local)}
 
 
 def soft_cross_entropy_sum(logits: Tensor, targets: Tensor) -> Tensor:

@@ -16,6 +16,7 @@ from segconf.conventions import IGNORE
 from segconf.data.training_set import Batch
 from segconf.history.predictions import PredictionHistory
 from segconf.inference.predictors import Predictor, SinglePass
+from segconf.losses.soft_dice import overlap_sums, soft_dice_loss
 from segconf.models.unet import build_unet
 from segconf.processes import ProcessGroup
 from segconf.registry import METHODS, Registry
@@ -83,8 +84,8 @@ class LossContext:
 class Method(ABC):
     """How a network is built, trained and used.
 
-    The base class is plain training: cross-entropy on the labeled images and one deterministic pass
-    per prediction. A method overrides what it does in another way.
+    The base class is plain training: cross-entropy or Dice on the labeled images, and one
+    deterministic pass per prediction. A method overrides what it does in another way.
     """
 
     name: ClassVar[str]
@@ -133,11 +134,25 @@ class Method(ABC):
         Every process returns the terms of the whole batch, and the sum of the processes' gradients
         is that of one process with the whole batch.
         """
+        match context.loss.segmentation:
+            case "dice":
+                supervised = self._dice_loss(step, context)
+            case "dice_ce":
+                supervised = self._likelihood_loss(step, context) + self._dice_loss(step, context)
+            case _:
+                supervised = self._likelihood_loss(step, context)
+        return {"segmentation": supervised}
+
+    def _likelihood_loss(self, step: StepOutputs, context: LossContext) -> Tensor:
+        """Mean of the supervised loss over the pixels of the whole batch."""
         total = self.supervised_sum(step.outputs, step.masks, context.loss)
         count = context.group.total((step.masks != IGNORE).sum()).clamp(min=1)
-        local = total / count
-        # The value is that of the whole batch; the gradient stays that of the own pixels.
-        return {"segmentation": local + (context.group.total(local.detach()) - local.detach())}
+        return context.group.shared_total(total / count)
+
+    def _dice_loss(self, step: StepOutputs, context: LossContext) -> Tensor:
+        """Soft Dice over the whole batch."""
+        sums = overlap_sums(step.outputs, step.masks)  # (3, K)
+        return soft_dice_loss(context.group.shared_total(sums))
 
     def supervised_sum(self, outputs: Tensor, masks: Tensor, loss: LossConfig) -> Tensor:  # noqa: ARG002
         """Sum of the supervised loss over the pixels that are not ignored."""

@@ -26,7 +26,7 @@ from tests.conftest import write_folder
 from tests.training_runs import Interrupter, contents, differences
 
 SCORES = ("miou", "aurc", "ece", "nll")
-REFUSED = {"aes": {"training.snapshots": 0}}
+REFUSED = {"aes": {"training.snapshots": 0}, "aleatoric": {"loss.segmentation": "dice"}}
 """Settings that a method cannot work with."""
 every_method = pytest.mark.parametrize("name", METHODS.names())
 
