@@ -210,7 +210,7 @@ def _summarize(result: TrainingResult, config: ExperimentConfig) -> None:
         results().print(f"Finished {len(result.members)} members of {config.training.method}:")
     for number, run in enumerate(result.members or (result,)):
         name = f"member {number + 1}" if result.members else config.training.method
-        results().print(_best_epoch(run, name), highlight=False)
+        results().print(_best_epoch(run, name, config.training.patience), highlight=False)
     if result.snapshot_files:
         size = sum(file.stat().st_size for file in result.snapshot_files)
         results().print(
@@ -236,8 +236,12 @@ def _facts(run: TrainingResult) -> dict[str, object]:
     }
 
 
-def _best_epoch(run: TrainingResult, name: str) -> str:
+def _best_epoch(run: TrainingResult, name: str, patience: int | None) -> str:
+    from segconf.runs.epochs import has_converged
+
     epochs = f"Finished {len(run.summaries)} epochs of {name}"
+    if run.summaries and has_converged(run.summaries[-1].stalled, patience):
+        epochs += f", converged: {patience} validations without a better mIoU or AURC"
     scores = None if run.best_epoch is None else run.summaries[run.best_epoch].selected
     if run.best_epoch is None or scores is None:
         return f"{epochs}."

@@ -20,6 +20,7 @@ from segconf.data.datasets.dataset import dataset_key
 from segconf.errors import ConfigError
 from segconf.methods.method import method_of
 from segconf.registry import METHODS
+from segconf.runs.epochs import read_progress
 from segconf.runs.run_folder import RunFolder
 
 SPLIT = "test"
@@ -72,16 +73,19 @@ class PlannedRun:
 
     @property
     def epochs(self) -> int:
-        """Epochs of the training; those of the networks of an ensemble add up."""
-        training = self.config.training
-        networks = len(method_of(self.config).member_configs(self.config)) or 1
-        return training.epochs * networks
+        """Epochs of the training at most; those of the networks of an ensemble add up."""
+        return self.config.training.epochs * self._networks
 
     @property
     def finished_epochs(self) -> int:
         """Epochs that are on the disk."""
-        tables = [*self.folder.glob("epochs.csv"), *self.folder.glob("members/*/epochs.csv")]
-        return sum(max(len(table.read_bytes().splitlines()) - 1, 0) for table in tables)
+        return sum(progress.epochs for progress in read_progress(self.folder))
+
+    @property
+    def is_trained(self) -> bool:
+        """Whether every network has had its epochs, or has converged before."""
+        finished = [one.is_finished(self.config.training) for one in read_progress(self.folder)]
+        return finished.count(True) >= self._networks and RunFolder(self.folder).best_file.is_file()
 
     @property
     def has_begun(self) -> bool:
@@ -93,13 +97,17 @@ class PlannedRun:
     def missing_steps(self) -> tuple[Step, ...]:
         """What is still to be done, in this order; nothing for a finished run."""
         steps: list[Step] = []
-        if self.finished_epochs < self.epochs or not RunFolder(self.folder).best_file.is_file():
+        if not self.is_trained:
             steps += ["training"]
         if steps or not self._is_evaluated(SPLIT):
             steps += ["evaluating"]
         if self.calibrate and (steps or not self._is_evaluated(CALIBRATED)):
             steps += ["calibrating", "evaluating calibrated"]
         return tuple(steps)
+
+    @property
+    def _networks(self) -> int:
+        return len(method_of(self.config).member_configs(self.config)) or 1
 
     def _is_evaluated(self, name: str) -> bool:
         return (self.folder / "evaluation" / name / "metrics.json").is_file()

@@ -179,6 +179,9 @@ class TrainingConfig(Section):
     """Whole network to start from instead of encoder weights: the name of a pretrained model, a run
     folder or a weights file."""
     epochs: Epochs = 200
+    patience: Count | None = None
+    """Validations in a row without a better mIoU or AURC after which a run ends before its last
+    epoch; none end it when not given. It counts once the ranking terms have their full weight."""
     batch_labeled: Count = 32
     batch_unlabeled: Count = 64
     learning_rate: Positive = 1e-4

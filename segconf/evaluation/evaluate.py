@@ -32,7 +32,7 @@ from segconf.metrics.streaming import ConfidenceMetrics
 from segconf.plots.image_scores import expected_dice_plot
 from segconf.plots.promised_and_kept import guarantee_plot
 from segconf.processes import ProcessGroup, joined
-from segconf.runs.epochs import training_seconds
+from segconf.runs.epochs import read_progress, training_seconds
 from segconf.runs.run_cases import BATCH, GridCases, masked_cases, whole_images
 from segconf.runs.run_folder import RunFolder
 
@@ -207,6 +207,7 @@ class _Source:
 def _about(run: RunFolder, model: TorchModel, options: EvaluationOptions) -> dict[str, object]:
     config, used = model.config, run.data()
     height, width = config.data.size
+    progress = read_progress(run.path)  # of every network
     return {
         "run": run.path.name,
         "weights_sha256": model.weights_sha256,
@@ -220,6 +221,8 @@ def _about(run: RunFolder, model: TorchModel, options: EvaluationOptions) -> dic
         "grid": "native" if options.native else f"{height} x {width}",
         "temperature": model.temperature,
         "training_seconds": training_seconds(run.path),
+        "training_epochs": [one.epochs for one in progress],
+        "best_epochs": [one.best_epoch for one in progress],
         "inference_passes": model.predictor.count,
         "inference_seconds_per_image": model.batches.seconds_per_image,
         "protocol": "strict",

@@ -21,12 +21,18 @@ class SnapshotAverage(Method):
     default_snapshots = 30
 
     def check(self, config: ExperimentConfig) -> None:
-        """Refuse a run without snapshots."""
+        """Refuse a run without snapshots, and one that may end before its last snapshot."""
         if not self.snapshot_epochs(config.training):
             raise ConfigError(
                 f"training.snapshots = {config.training.snapshots}: the method aes averages "
                 "snapshots, so it needs at least one. Keep some, and let training.snapshot_start "
                 "leave room for them."
+            )
+
+        if config.training.patience is not None:
+            raise ConfigError(
+                f"training.patience = {config.training.patience}: the method aes spreads its "
+                "snapshots over all epochs. Leave out the patience, and choose training.epochs."
             )
 
     def passes(self, config: ExperimentConfig) -> int:

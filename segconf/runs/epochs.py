@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
+from segconf.config.schema import TrainingConfig
 from segconf.csv_tables import number_in, read_table
 from segconf.errors import CheckpointError
 from segconf.files import write_text
@@ -33,6 +34,8 @@ class EpochSummary:
     scores: Scores | None = None
     ema_scores: Scores | None = None
     """Scores of the moving average of the weights."""
+    stalled: int | None = None
+    """With `training.patience`: validations in a row that brought no better mIoU or AURC."""
 
     @property
     def selected(self) -> Scores | None:
@@ -48,6 +51,8 @@ def write_epochs(path: Path, summaries: Sequence[EpochSummary]) -> None:
     scores = [field.name for field in fields(Scores)]
     terms = list(summaries[0].terms) if summaries else []
     columns = ["epoch", "steps", *terms, *scores, *(f"ema_{name}" for name in scores)]
+    if any(summary.stalled is not None for summary in summaries):
+        columns.append("stalled")
     text = io.StringIO()
     writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
     writer.writeheader()
@@ -57,8 +62,63 @@ def write_epochs(path: Path, summaries: Sequence[EpochSummary]) -> None:
             row |= asdict(summary.scores)
         if summary.ema_scores is not None:
             row |= {f"ema_{name}": value for name, value in asdict(summary.ema_scores).items()}
+        if summary.stalled is not None:
+            row["stalled"] = summary.stalled
         writer.writerow(row)
     write_text(path, text.getvalue())
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far the training of a network has come, by its `epochs.csv`."""
+
+    epochs: int
+    best_epoch: int | None
+    """Counted from 1; None where nothing was validated."""
+    stalled: int | None
+    """As in the last epoch's summary."""
+
+    def is_finished(self, training: TrainingConfig) -> bool:
+        """Whether all epochs are there, or the patience is at its end."""
+        return self.epochs >= training.epochs or has_converged(self.stalled, training.patience)
+
+
+def has_converged(stalled: int | None, patience: int | None) -> bool:
+    """Whether so many validations without improvement end a run."""
+    return patience is not None and stalled is not None and stalled >= patience
+
+
+def read_progress(run: Path) -> list[Progress]:
+    """Progress of the network of a run, or of those of an ensemble that have begun.
+
+    Raises:
+        CheckpointError: a table cannot be read.
+    """
+    way_out = "Remove the file: continuing the run writes it again."
+    found = []
+    for table in epoch_tables(run):
+        rows = read_table(table, ["epoch"], error=CheckpointError, way_out=way_out)
+        try:
+            found.append(_progress(rows))
+        except ValueError as error:
+            raise CheckpointError(f"{table}: {error}. {way_out}") from error
+    return found
+
+
+def _progress(rows: Sequence[Mapping[str, str]]) -> Progress:
+    scored = {
+        number: float(miou)
+        for number, row in enumerate(rows, start=1)
+        if (miou := row.get("ema_miou") or row.get("miou"))
+    }
+    best = max(scored, key=lambda epoch: scored[epoch]) if scored else None
+    stalled = rows[-1].get("stalled") if rows else None
+    return Progress(len(rows), best, int(stalled) if stalled else None)
+
+
+def epoch_tables(run: Path) -> list[Path]:
+    """`epochs.csv` of a run, or those of the members of an ensemble."""
+    return [*run.glob("epochs.csv"), *sorted(run.glob("members/*/epochs.csv"))]
 
 
 def as_plain(summary: EpochSummary) -> dict[str, object]:

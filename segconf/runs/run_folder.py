@@ -15,8 +15,9 @@ from segconf.config.loading import load_config, save_config
 from segconf.config.records import read_json, read_record
 from segconf.config.schema import ExperimentConfig
 from segconf.errors import CheckpointError, ConfigError, FileError, SegconfError, TrainingError
-from segconf.files import make_folder, read_text, remove_leftovers, write_text
+from segconf.files import make_folder, remove_leftovers, write_text
 from segconf.locks import LOCK
+from segconf.runs.epochs import epoch_tables, read_progress
 from segconf.runs.run_data import ROLES, RunData, StoredSplit
 
 if TYPE_CHECKING:
@@ -225,23 +226,15 @@ def newest_run(parent: Path = Path("runs")) -> Path:
             f"{parent.absolute()}: no finished run here. Train one with `segconf train`, or name "
             "a run folder or a weights file."
         )
-    return max(finished, key=lambda run: max(f.stat().st_mtime_ns for f in _epoch_tables(run)))
+    return max(finished, key=lambda run: max(f.stat().st_mtime_ns for f in epoch_tables(run)))
 
 
 def _is_finished(run: Path) -> bool:
-    from segconf.config.loading import load_config
-
-    tables, config = _epoch_tables(run), run / "config.yaml"
-    if not tables or not config.is_file() or not (run / "best.safetensors").is_file():
+    config = run / "config.yaml"
+    if not config.is_file() or not (run / "best.safetensors").is_file():
         return False
     try:
-        epochs = load_config(config).training.epochs
-        lines = [read_text(table).splitlines() for table in tables]
-    except (OSError, ValueError, SegconfError):
+        training, progress = load_config(config).training, read_progress(run)
+    except SegconfError:
         return False
-    return all(len(table) - 1 >= epochs for table in lines)
-
-
-def _epoch_tables(run: Path) -> list[Path]:
-    """`epochs.csv` of a run, or those of the members of an ensemble."""
-    return [*run.glob("epochs.csv"), *run.glob("members/*/epochs.csv")]
+    return bool(progress) and all(one.is_finished(training) for one in progress)

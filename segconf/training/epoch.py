@@ -33,8 +33,9 @@ from segconf.losses.ranking_terms import total_loss
 from segconf.methods.method import LossContext, method_of
 from segconf.models.encoders import encoder_normalization
 from segconf.processes import ProcessGroup
-from segconf.runs.epochs import EpochSummary, Scores, write_epochs
+from segconf.runs.epochs import EpochSummary, Scores, has_converged, write_epochs
 from segconf.runs.run_folder import RunFolder
+from segconf.training.convergence import judged
 from segconf.training.optimizer import scheduled_rate
 from segconf.training.step import StepOptions, TwoViews, step_terms
 from segconf.training.validation import sweep, validate
@@ -114,7 +115,7 @@ class Trainer:
         terms = self._train(state, epoch)
         trained = time.perf_counter()
         summary = self._validate(state, EpochSummary(epoch, len(terms), _means(terms)))
-        state.summaries.append(summary)
+        state.summaries.append(judged(summary, state.summaries, self.config.training, self.method))
         try:
             self._write(state, epoch)
             if self.group.is_first:
@@ -123,8 +124,8 @@ class Trainer:
             reason = error.reason if isinstance(error, FileError) else described(error)
             raise TrainingError(cannot_write(self.run, reason, state)) from error
         if self.group.is_first:
-            self.listener.on_epoch(summary)
-        return summary
+            self.listener.on_epoch(state.summaries[-1])
+        return state.summaries[-1]
 
     def _train(self, state: TrainingState, epoch: int) -> list[dict[str, Tensor]]:
         """One pass over the training images: forward, loss, backward, step."""
@@ -181,8 +182,9 @@ class Trainer:
         sweep(state.model, batches, state.history, epoch=epoch, device=self.device)
 
     def _validate(self, state: TrainingState, summary: EpochSummary) -> EpochSummary:
-        every = self.config.training.validate_every
-        if (summary.epoch + 1) % every and not self._is_last(summary.epoch):
+        training = self.config.training
+        finished = summary.epoch + 1
+        if finished % training.validate_every and finished < training.epochs:
             return summary
         own = self.group.own(len(self.pixels.validation_images))
         dataset = CaseDataset(
@@ -219,7 +221,7 @@ class Trainer:
             write_snapshot(file, kept.state_dict(), training.snapshot_precision)
         if state.best_epoch == epoch and self.group.is_first:
             save_checkpoint(self.run.best_file, kept.state_dict(), self.config)
-        if state.epoch % training.checkpoint_every and not self._is_last(epoch):
+        if state.epoch % training.checkpoint_every and not self.is_finished(state):
             return
         save_state(state, self.run, self.group)
         state.saved = state.epoch
@@ -239,8 +241,11 @@ class Trainer:
             "Try a smaller training.learning_rate, or look at these images."
         )
 
-    def _is_last(self, epoch: int) -> bool:
-        return epoch == self.config.training.epochs - 1
+    def is_finished(self, state: TrainingState) -> bool:
+        """Whether all epochs have passed, or the patience is at its end."""
+        training = self.config.training
+        stalled = state.summaries[-1].stalled if state.summaries else None
+        return state.epoch >= training.epochs or has_converged(stalled, training.patience)
 
     def _write_time(self, epoch: int, training: float, validation: float) -> None:
         new = not self.run.timing_file.exists()

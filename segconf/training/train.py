@@ -227,7 +227,7 @@ def _run_epochs(state: TrainingState, trainer: Trainer) -> TrainingResult:
             # What a crash between the checkpoint and the table left out, or a fallback took back.
             write_epochs(run.epochs_file, state.summaries)
     with open_events(run.events, state.epoch, enabled=is_first) as write_event:
-        for _ in range(state.epoch, epochs):
+        while not trainer.is_finished(state):
             write_event(trainer.run_epoch(state))
     return TrainingResult(run.path, state.best_epoch, tuple(state.summaries))
 

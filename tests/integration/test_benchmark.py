@@ -48,7 +48,9 @@ if name == "train":
     print("training" + (" on" if resumed else ""), flush=True)
     try:
         for epoch in range(1, 5):
-            table.write_text("epoch\\n" + "0\\n" * epoch)
+            whole = run / "epochs.whole"
+            whole.write_text("epoch\\n" + "0\\n" * epoch)
+            whole.replace(table)
             (run / "best.safetensors").touch()
             if "softmax" in run.name and not resumed:
                 time.sleep(30)

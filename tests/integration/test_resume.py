@@ -1,5 +1,6 @@
 """A run that was interrupted anywhere, anyhow, ends like one that was not."""
 
+import csv
 import json
 import logging
 import math
@@ -17,6 +18,8 @@ from PIL import Image
 from segconf.errors import TrainingError
 from segconf.history import predictions
 from segconf.history.storage import zeros
+from segconf.runs.epochs import read_progress
+from segconf.runs.run_folder import newest_run
 from segconf.training.history_maps import history_maps
 from tests.training_runs import Interrupter, contents, differences, train_tiny
 
@@ -142,6 +145,35 @@ def test_more_epochs_than_planned(folder_dataset, tmp_path, reference):
     train_tiny(folder_dataset, run, resume=True)
 
     assert differences(reference, contents(run)) == []
+
+
+PATIENT = {"training__epochs": 40, "training__patience": 2, "training__checkpoint_every": 3}
+
+
+def test_a_run_that_converges_ends_the_same_after_an_interruption(folder_dataset, tmp_path):
+    result = train_tiny(folder_dataset, tmp_path / "reference", **PATIENT)
+    epochs = len(result.summaries)
+    stalled = [summary.stalled for summary in result.summaries]
+    assert 3 <= epochs < 40
+    assert (stalled[-2:], max(stalled[:-1])) == ([1, 2], 1)
+    rows = list(csv.DictReader((tmp_path / "reference/epochs.csv").read_text().splitlines()))
+    assert [int(row["stalled"]) for row in rows] == stalled
+    (progress,) = read_progress(tmp_path / "reference")
+    best = max(range(epochs), key=lambda number: result.summaries[number].ema_scores.miou)
+    assert (progress.epochs, progress.best_epoch) == (epochs, best + 1)
+    assert newest_run(tmp_path) == tmp_path / "reference"
+
+    run = tmp_path / "run"
+    with pytest.raises(KeyboardInterrupt):
+        train_tiny(folder_dataset, run, listener=Interrupter(epochs - 1, 2), **PATIENT)
+    assert newest_run(tmp_path) == tmp_path / "reference"
+    train_tiny(folder_dataset, run, resume=True, **PATIENT)
+    reference = contents(tmp_path / "reference")
+    assert differences(reference, contents(run)) == []
+    # Finished: neither the same nor more epochs add one.
+    longer = PATIENT | {"training__epochs": 60}
+    assert len(train_tiny(folder_dataset, run, resume=True, **PATIENT).summaries) == epochs
+    assert len(train_tiny(folder_dataset, run, resume=True, **longer).summaries) == epochs
 
 
 def test_a_finished_run_is_left_as_it_is(folder_dataset, tmp_path):

@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 
 from segconf.checkpoints.weight_files import kept_snapshots
 from segconf.checkpoints.weights import save_checkpoint
-from segconf.errors import CheckpointError, TrainingError
+from segconf.errors import CheckpointError, ConfigError, TrainingError
 from segconf.evaluation.evaluate import EvaluationOptions, evaluate
 from segconf.inference.model import load_model
 from segconf.runs.run_folder import newest_run
@@ -139,6 +139,12 @@ def test_one_snapshot_is_softmax(folder_dataset, tmp_path, monkeypatch):
     found = softmax(load_model(tmp_path / "run").grid_logits(pixels()))
     expected = softmax(single(tmp_path / "run", 4, tmp_path).grid_logits(pixels()))
     np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-8)
+
+
+def test_patience_does_not_go_with_snapshots_over_all_epochs(folder_dataset, tmp_path):
+    changes = {"training__method": "aes", "training__patience": 2}
+    with pytest.raises(ConfigError, match=r"training.patience = 2: .* spreads its snapshots"):
+        train_tiny(folder_dataset, tmp_path / "run", **changes)
 
 
 def test_using_a_model_leaves_its_own_weights_alone(run):

@@ -39,7 +39,7 @@ def request_for(tmp_path, folder_dataset):
     return request
 
 
-def make(run, dataset, *, epochs, best=True, evaluated=()):
+def make(run, dataset, *, epochs, best=True, evaluated=(), stalled=""):
     """A run folder that has come so far."""
     split = split_cases(
         find_cases(dataset, hold_out=HoldOut()),
@@ -48,7 +48,7 @@ def make(run, dataset, *, epochs, best=True, evaluated=()):
         seed=0,
     )
     RunFolder(run.folder).create(run.config, RunData.of(dataset, None, split), torch.device("cpu"))
-    lines = ["epoch,steps", *(f"{epoch},1" for epoch in range(epochs))]
+    lines = ["epoch,stalled", *(f"{epoch},{stalled}" for epoch in range(epochs))]
     (run.folder / "epochs.csv").write_text("\n".join(lines) + "\n")
     if best:
         (run.folder / "best.safetensors").touch()
@@ -175,6 +175,16 @@ def test_what_is_missing(request_for, folder_dataset, existing, missing):
     assert run.epochs == 7
     assert run.missing_steps == missing
     assert calibrated.missing_steps == (*missing, *temperature)
+
+
+def test_a_converged_run_is_not_trained_further(request_for, folder_dataset):
+    patient = ("data.size=[32, 32]", "training.patience=3")
+    changes = {"methods": ("softmax",), "labeled": (2,), "seeds": 2, "overrides": patient}
+    finished, unfinished = plan_runs(request_for(**changes))
+    make(finished, str(folder_dataset), epochs=4, stalled=3, evaluated=["test"])
+    make(unfinished, str(folder_dataset), epochs=4, stalled=2, evaluated=["test"])
+    assert (finished.missing_steps, finished.finished_epochs, finished.epochs) == ((), 4, 7)
+    assert unfinished.missing_steps == ("training", "evaluating")
 
 
 def test_runs_of_other_settings_are_refused_with_every_difference(request_for, folder_dataset):

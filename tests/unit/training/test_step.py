@@ -15,6 +15,9 @@ from segconf.losses.ranking import random_partners
 from segconf.losses.ranking_terms import total_loss
 from segconf.methods.method import LossContext, method_of
 from segconf.processes import ProcessGroup
+from segconf.registry import METHODS
+from segconf.runs.epochs import EpochSummary, Scores
+from segconf.training.convergence import first_judged_epoch, validations_without_gain
 from segconf.training.epoch import ramped_weights
 from segconf.training.step import StepOptions, TwoViews, in_mode, step_terms
 from tests.references.aleatoric import sampled_cross_entropy
@@ -377,3 +380,35 @@ def test_terms_grow_along_the_ramp():
     grown = [ramped_weights(weights, training, epoch)["distillation"] for epoch in range(7)]
     assert grown == pytest.approx([0, 0, 0.5, 1, 1.5, 2, 2])
     assert ramped_weights(weights, training, 0)["segmentation"] == 1
+
+
+def validated(*scores):
+    """Epochs with these pairs of mIoU and AURC; None where there was no validation."""
+    return [
+        EpochSummary(epoch, 1, {}, None if pair is None else Scores(*pair, ece=0.0, nll=0.0))
+        for epoch, pair in enumerate(scores)
+    ]
+
+
+def test_validations_without_gain_by_hand():
+    # A better mIoU in the second, a better AURC in the third, nothing new in the last two: equal
+    # values are not better.
+    course = validated((0.5, 9.0), (0.6, 9.5), None, (0.5, 8.0), None, (0.6, 8.0), (0.4, 8.5))
+    counts = [validations_without_gain(course[:number], 0) for number in range(1, 8)]
+    assert counts == [0, 0, 0, 0, 0, 1, 2]
+    assert validations_without_gain(course, 6) == 1
+    assert validations_without_gain(course, 7) == 0
+    worse_after_the_warm_up = validated((0.9, 1.0), (0.5, 5.0), (0.6, 4.0))
+    assert validations_without_gain(worse_after_the_warm_up, 1) == 2
+
+
+def test_validations_of_averaged_weights_count_where_there_are_some():
+    one, other = Scores(0.5, 5.0, 0, 0), Scores(0.6, 4.0, 0, 0)
+    course = [EpochSummary(0, 1, {}, one, other), EpochSummary(1, 1, {}, other, one)]
+    assert validations_without_gain(course, 0) == 1
+
+
+def test_patience_waits_for_the_ranking_terms():
+    training = settings(training__ranking_warmup=10, training__ranking_ramp=5).training
+    assert first_judged_epoch(training, METHODS.get("consistency")) == 15
+    assert first_judged_epoch(training, METHODS.get("softmax")) == 0
