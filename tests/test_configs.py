@@ -1,5 +1,6 @@
 """Every file of configs/ loads; every mistake of a bad file is reported at once."""
 
+import math
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ from segconf.config.loading import RENAMED, load_config, save_config
 from segconf.config.protocol import load_protocol
 from segconf.config.schema import ExperimentConfig
 from segconf.errors import ConfigError
+from segconf.methods.method import method_of
 from segconf.registry import METHODS
 
 CONFIGS = sorted((Path(__file__).parents[1] / "configs").glob("*.yaml"))
@@ -29,10 +31,36 @@ def test_every_file_loads(path):
 def test_every_protocol_fits_its_experiment_file(path):
     protocol = load_protocol(path)
     assert set(protocol.methods) == set(METHODS.names())
+    for method, described in protocol.methods.items():
+        for labels in described.labels or [20]:
+            settings = protocol.settings_of(method, labels) | {"training.method": method}
+            config = load_config(path.parents[1] / "isic2017_cpu.yaml", flags=settings)
+            method_of(config).check(config)
+
+
+TRAINING_IMAGES = 1389
+
+
+@pytest.mark.parametrize("labels", [125, 250])
+def test_equal_cost_is_equal(labels):
+    """Images forward and backward, by hand; one that only goes forward counts a third."""
+    protocol = load_protocol(PROTOCOLS[0].parent / "isic2017_equal_cost.yaml")
+    cpu = PROTOCOLS[0].parents[1] / "isic2017_cpu.yaml"
+    costs = {}
     for method in METHODS.names():
-        settings = protocol.settings_of(method, 20) | {"training.method": method}
-        config = load_config(path.parents[1] / path.name, flags=settings)
-        assert config.training.method == method
+        settings = protocol.settings_of(method, labels) | {"training.method": method}
+        training = load_config(cpu, flags=settings).training
+        found = method_of(load_config(cpu, flags=settings))
+        batch, steps = training.batch_labeled, labels / training.batch_labeled
+        plain = batch if found.uses_history else 0
+        if found.uses_unlabeled:
+            steps = math.ceil((TRAINING_IMAGES - labels) / training.batch_unlabeled)
+            plain += training.batch_unlabeled
+        recorded = training.ranking_warmup - training.history_start
+        ranked = training.epochs - training.ranking_warmup
+        passes = training.epochs * batch + (recorded / 3 + ranked) * plain
+        costs[method] = steps * passes * (training.members if method == "ensemble" else 1)
+    assert max(costs.values()) < 1.025 * min(costs.values()), costs
 
 
 def test_the_three_protocols_are_there():

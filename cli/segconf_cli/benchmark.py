@@ -35,6 +35,15 @@ def benchmark(
             rich_help_panel="Protocol",
         ),
     ] = None,
+    labeled_lists: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Folder with the ids for each number: labeled_125.txt, ...",
+            show_default="drawn by the seed",
+            rich_help_panel="Protocol",
+        ),
+    ] = None,
     methods: Annotated[
         str,
         typer.Option(
@@ -99,6 +108,7 @@ def benchmark(
         protocol=protocol,
         overrides=tuple(settings or ()),
         calibrate=calibrate,
+        labeled_lists=labeled_lists,
     )
     runs = plan_runs(request)
     failed = [status for status in _carry_out(runs, request, jobs) if status.state == "failed"]

@@ -17,6 +17,7 @@ from segconf.config.loading import load_config
 from segconf.config.protocol import load_protocol, paper_protocol
 from segconf.config.schema import ExperimentConfig, setting_differences
 from segconf.data.datasets.dataset import dataset_key
+from segconf.data.splits import read_id_list
 from segconf.errors import ConfigError
 from segconf.methods.method import method_of
 from segconf.registry import METHODS
@@ -40,6 +41,8 @@ class BenchmarkRequest:
     Attributes:
         dataset: `isic`, `demo` or a folder.
         labeled: numbers of training masks; None stands for all.
+        labeled_lists: folder with a list of ids for each of these numbers, such as
+            `labeled_125.txt`; without it, the seed of a run draws them.
         methods: values of `training.method`.
         seeds: how many; they are 0, 1, ...
         out: folder of all runs and tables.
@@ -60,6 +63,7 @@ class BenchmarkRequest:
     protocol: Path | None = None
     overrides: tuple[str, ...] = ()
     calibrate: bool = False
+    labeled_lists: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,9 +128,10 @@ def plan_runs(request: BenchmarkRequest) -> tuple[PlannedRun, ...]:
     origin = "protocol of the paper" if request.protocol is None else str(request.protocol)
     runs, mistakes = [], []
     for labels in request.labeled:
+        chosen = _chosen_labels(labels, request.labeled_lists)
         for seed in range(request.seeds):
             for method in request.methods:
-                flags = {"training.method": method, "training.seed": seed, "data.labeled": labels}
+                flags = {"training.method": method, "training.seed": seed, **chosen}
                 try:
                     config = load_config(
                         request.config,
@@ -142,6 +147,22 @@ def plan_runs(request: BenchmarkRequest) -> tuple[PlannedRun, ...]:
     if mistakes:
         raise ConfigError("\n".join(dict.fromkeys(mistakes)))
     return tuple(runs)
+
+
+def _chosen_labels(labels: int | None, lists: Path | None) -> dict[str, object]:
+    """The setting that chooses the labeled images: their number, or the list of so many ids."""
+    if lists is None or labels is None:
+        return {"data.labeled": labels}
+    file = lists / f"labeled_{labels}.txt"
+    if not file.is_file():
+        raise ConfigError(
+            f"{file}: no such file. A folder of lists has one for each number of labels, with the "
+            "id of an image on every line."
+        )
+    ids = len(set(read_id_list(file)))
+    if ids != labels:
+        raise ConfigError(f"{file}: holds {ids} ids, expected {labels}, as its name says.")
+    return {"data.labeled_list": str(file)}
 
 
 def check_runs(runs: Sequence[PlannedRun], dataset: str) -> None:

@@ -91,6 +91,23 @@ def test_later_sources_win(request_for, tmp_path):
     assert training.method == "softmax"
 
 
+def test_lists_choose_the_labeled_images(request_for, tmp_path):
+    lists = tmp_path / "lists"
+    lists.mkdir()
+    (lists / "labeled_2.txt").write_text("one\ntwo\n")
+    runs = plan_runs(request_for(labeled=(2,), labeled_lists=lists))
+    assert [run.name for run in runs][:2] == ["softmax-2-seed0", "crl-2-seed0"]
+    for run in runs:
+        assert run.config.data.labeled_list == lists / "labeled_2.txt"
+        assert run.config.data.labeled is None
+    assert runs[0].config.training.epochs == 7  # settings of the protocol for two labels
+    with pytest.raises(ConfigError, match=r"labeled_4\.txt: no such file"):
+        plan_runs(request_for(labeled_lists=lists))
+    (lists / "labeled_4.txt").write_text("one\ntwo\nthree\n")
+    with pytest.raises(ConfigError, match=r"labeled_4\.txt: holds 3 ids, expected 4"):
+        plan_runs(request_for(labeled_lists=lists))
+
+
 def test_the_protocol_of_the_paper():
     protocol = paper_protocol()
     # SPEC: baselines batch 64, 1500/700/300/200 epochs for 125/250/500/2000 labels.
