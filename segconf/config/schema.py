@@ -169,6 +169,20 @@ class LossConfig(Section):
     pair_scope: Literal["group", "batch"] = "group"
     noise_samples: Count = 10
     """Draws of the logits in the likelihood of `aleatoric`."""
+    mmce_weight: Weight = 3.0
+    """Of the penalty of `mmce`; that of its comparison in Liu et al. (2022)."""
+    mmce_pixels: Count = 2048
+    """Labeled pixels of a batch that `mmce` draws; the cost grows with their square."""
+    cape_targets: Literal["kernel", "bins"] = "kernel"
+    """How `cape` finds pixels with similar probabilities."""
+    cape_bandwidth: Positive = 0.05
+    """Of the kernel; that of Liu et al. (2022), as are the following."""
+    cape_bins: Annotated[int, Strict(), Field(ge=1, le=1000)] = 5
+    """Bins with equally many pixels."""
+    cape_every: Count = 4
+    """One of so many epochs has frequencies as targets, the others have the masks."""
+    cape_patience: Count = 3
+    """Validations without a lower NLL after which the first phase, without frequencies, ends."""
 
 
 class TrainingConfig(Section):
@@ -202,7 +216,7 @@ class TrainingConfig(Section):
     history_start: NaturalNumber = 0
     """Epochs before predictions are recorded."""
     ranking_warmup: NaturalNumber = 0
-    """Epochs before the ranking terms, and that of `distillation`, count."""
+    """Epochs before the ranking terms, and those of `distillation` and `mmce`, count."""
     ranking_ramp: NaturalNumber = 0
     """Epochs after the warm-up over which these terms grow to their weights."""
     ood_detector: Flag = True

@@ -1,7 +1,7 @@
 """The interface of a method, and the registry that configuration, command line and tests read."""
 
 from abc import ABC
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -20,6 +20,7 @@ from segconf.losses.soft_dice import overlap_sums, soft_dice_loss
 from segconf.models.unet import build_unet
 from segconf.processes import ProcessGroup
 from segconf.registry import METHODS, Registry
+from segconf.runs.epochs import EpochSummary
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +73,7 @@ class LossContext:
         group: the processes that share the batch.
         generator: draws the ranking pairs.
         device: where the network computes.
+        prepared: what the method prepared for the epoch.
     """
 
     loss: LossConfig
@@ -79,6 +81,27 @@ class LossContext:
     group: ProcessGroup
     generator: torch.Generator
     device: torch.device
+    prepared: Tensor | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EpochStart:
+    """What a method may look at before an epoch.
+
+    Attributes:
+        epoch: number of the epoch, from 0.
+        config: of the run.
+        summaries: of all epochs before.
+        labeled: logits (B, K, H, W) and masks (B, H, W) of the unaugmented labeled images of this
+            process, batch by batch, in evaluation mode.
+        group: the processes that share the images.
+    """
+
+    epoch: int
+    config: ExperimentConfig
+    summaries: Sequence[EpochSummary]
+    labeled: Callable[[], Iterator[tuple[Tensor, Tensor]]]
+    group: ProcessGroup
 
 
 class Method(ABC):
@@ -100,6 +123,8 @@ class Method(ABC):
     """Weights kept along the training where the configuration does not say how many."""
     exportable: ClassVar[bool] = True
     """Whether a prediction is the mean probability of networks with fixed weights."""
+    epochs_are_fixed: ClassVar[bool] = False
+    """Whether the number of epochs decides what an epoch does, so that none can be added later."""
     terms: ClassVar[tuple[str, ...]] = ("segmentation",)
     """Names of the loss terms, in the order in which they are added and shown."""
 
@@ -127,6 +152,14 @@ class Method(ABC):
     def weights(self, loss: LossConfig) -> Mapping[str, float]:  # noqa: ARG002 - for others
         """Weight of each loss term."""
         return {"segmentation": 1.0}
+
+    def prepare_epoch(self, start: EpochStart) -> Tensor | None:  # noqa: ARG002 - for others
+        """What the losses of an epoch need beside its steps; None for most methods.
+
+        It must follow from the weights and the epochs before, so that a resumed run prepares the
+        same.
+        """
+        return None
 
     def loss(self, step: StepOutputs, context: LossContext) -> dict[str, Tensor]:
         """The loss terms of a step before weighting, each a scalar.

@@ -24,6 +24,8 @@ def judged(
 
 def first_judged_epoch(training: TrainingConfig, method: Method) -> int:
     """The epoch from which validations may end a run: that in which all terms have full weight."""
+    if method.epochs_are_fixed:
+        return math.ceil(training.epochs / 2)  # its second half is another phase
     return training.ranking_warmup + training.ranking_ramp if method.uses_history else 0
 
 

@@ -3,7 +3,7 @@
 import csv
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader
 from segconf.checkpoints.state import TrainingState, save_state
 from segconf.checkpoints.weight_files import snapshot_file, write_snapshot
 from segconf.checkpoints.weights import save_checkpoint
-from segconf.config.schema import ExperimentConfig, TrainingConfig
+from segconf.config.schema import ExperimentConfig
 from segconf.data.splits import Split
 from segconf.data.training_set import (
     Batch,
@@ -30,15 +30,15 @@ from segconf.data.training_set import (
 from segconf.errors import FileError, TrainingError
 from segconf.files import described
 from segconf.losses.ranking_terms import total_loss
-from segconf.methods.method import LossContext, method_of
+from segconf.methods.method import EpochStart, LossContext, method_of
 from segconf.models.encoders import encoder_normalization
 from segconf.processes import ProcessGroup
 from segconf.runs.epochs import EpochSummary, Scores, has_converged, write_epochs
 from segconf.runs.run_folder import RunFolder
 from segconf.training.convergence import judged
 from segconf.training.optimizer import scheduled_rate
-from segconf.training.step import StepOptions, TwoViews, step_terms
-from segconf.training.validation import sweep, validate
+from segconf.training.step import StepOptions, TwoViews, ramped_weights, step_terms
+from segconf.training.validation import labeled_logits, sweep, validate
 
 EVALUATION_BATCH = 16
 
@@ -131,6 +131,7 @@ class Trainer:
         """One pass over the training images: forward, loss, backward, step."""
         options = StepOptions.of_epoch(self.config, self.method, epoch)
         self._sweep(state, epoch)
+        prepared = self._prepare(state, epoch)
         views: nn.Module = TwoViews(state.model.train())
         if self.group.world > 1:
             # Some encoders carry layers that a UNet does not use.
@@ -138,7 +139,9 @@ class Trainer:
         self.dataset.start_epoch(epoch)
         loader = build_loader(self.dataset, workers=self.workers)
         loss = self.config.loss
-        context = LossContext(loss, state.history, self.group, state.generator, self.device)
+        context = LossContext(
+            loss, state.history, self.group, state.generator, self.device, prepared
+        )
         weights = ramped_weights(self.method.weights(loss), self.config.training, epoch)
         found: list[dict[str, Tensor]] = []
         for number, step in enumerate(loader):
@@ -173,6 +176,17 @@ class Trainer:
         state.optimizer.zero_grad(set_to_none=True)
         if state.ema is not None:
             state.ema.update_parameters(state.model)
+
+    def _prepare(self, state: TrainingState, epoch: int) -> Tensor | None:
+        """What the method prepares for an epoch."""
+
+        def labeled() -> Iterator[tuple[Tensor, Tensor]]:
+            batches = training_batches(self.pixels, EVALUATION_BATCH, self.normalization)
+            classes = self.config.model.classes
+            return labeled_logits(state.model, batches, classes=classes, device=self.device)
+
+        start = EpochStart(epoch, self.config, state.summaries, labeled, self.group)
+        return self.method.prepare_epoch(start)
 
     def _sweep(self, state: TrainingState, epoch: int) -> None:
         training = self.config.training
@@ -254,22 +268,6 @@ class Trainer:
             if new:
                 writer.writerow(["epoch", "training_seconds", "validation_seconds"])
             writer.writerow([epoch, f"{training:.3f}", f"{validation:.3f}"])
-
-
-def ramped_weights(
-    weights: Mapping[str, float], training: TrainingConfig, epoch: int
-) -> dict[str, float]:
-    """Weights of the loss terms in an epoch; all but the supervised one grow along the ramp.
-
-    After a warm-up of w epochs and on a ramp of r, epoch e has ``min(1, (e - w + 1) / (r + 1))`` of
-    each weight.
-    """
-    passed = epoch - training.ranking_warmup + 1
-    factor = min(1.0, max(0.0, passed / (training.ranking_ramp + 1)))
-    return {
-        name: weight if name == "segmentation" else factor * weight
-        for name, weight in weights.items()
-    }
 
 
 def cannot_write(run: RunFolder, reason: str, state: TrainingState) -> str:

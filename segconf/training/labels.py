@@ -162,6 +162,8 @@ def check_same_run(run: RunFolder, config: ExperimentConfig, data: RunData) -> N
     earlier = run.config().training
     if config.training.epochs != earlier.epochs and config.training.schedule != "constant":
         differences.append("training.epochs decides the learning rate of every step")
+    if config.training.epochs != earlier.epochs and method_of(config).epochs_are_fixed:
+        differences.append("training.epochs decides when the calibration of the method begins")
     planned = method_of(config).snapshot_epochs(config.training)
     taken = tuple(epoch for epoch in planned if epoch <= earlier.epochs)
     if taken != method_of(run.config()).snapshot_epochs(earlier):

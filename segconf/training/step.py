@@ -1,6 +1,6 @@
 """One step: augmented views for the supervised term, unaugmented views for history and ranking."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from segconf.confidence import predict_with_confidence
-from segconf.config.schema import ExperimentConfig
+from segconf.config.schema import ExperimentConfig, TrainingConfig
 from segconf.data.training_set import Batch, TrainingStep
 from segconf.history.predictions import PredictionHistory
 from segconf.history.probabilities import ProbabilityHistory
@@ -46,6 +46,22 @@ class StepOptions:
             batch_norm_training=training.unaugmented_bn_mode == "train",
             precision=training.precision,
         )
+
+
+def ramped_weights(
+    weights: Mapping[str, float], training: TrainingConfig, epoch: int
+) -> dict[str, float]:
+    """Weights of the loss terms in an epoch; all but the supervised ones grow along the ramp.
+
+    After a warm-up of w epochs and on a ramp of r, epoch e has ``min(1, (e - w + 1) / (r + 1))`` of
+    each weight.
+    """
+    passed = epoch - training.ranking_warmup + 1
+    factor = min(1.0, max(0.0, passed / (training.ranking_ramp + 1)))
+    return {
+        name: weight if name in {"segmentation", "calibration"} else factor * weight
+        for name, weight in weights.items()
+    }
 
 
 class TwoViews(nn.Module):

@@ -1,9 +1,9 @@
 """Validation scores of the weights, and the sweep over the training images."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from segconf.confidence import predict_with_confidence
 from segconf.data.training_set import Batch
@@ -60,3 +60,15 @@ def sweep(
             outputs = model(batch.images.to(device))  # (B, K', H, W)
             prediction, _ = predict_with_confidence(outputs)
             record(history, batch, prediction, outputs, epoch=epoch)
+
+
+def labeled_logits(
+    model: nn.Module, batches: Iterable[Batch], *, classes: int, device: torch.device
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Logits (B, K, H, W) and masks (B, H, W) of batches, in evaluation mode."""
+    with in_mode(model, training=False), torch.no_grad():
+        for batch in batches:
+            if batch.masks is None:
+                raise ValueError("labeled images need masks")
+            logits = model(batch.images.to(device))[:, :classes].float()
+            yield logits, batch.masks.to(device)

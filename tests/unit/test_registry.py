@@ -11,8 +11,8 @@ from segconf.errors import ConfigError
 from segconf.registry import Registry
 
 METHODS = (
-    *("aes", "aleatoric", "consistency", "crl", "distillation", "ensemble", "mcdropout"),
-    "softmax",
+    *("aes", "aleatoric", "cape", "consistency", "crl", "distillation", "ensemble", "mcdropout"),
+    *("mmce", "softmax"),
 )
 
 
@@ -61,9 +61,9 @@ def test_a_broken_package_is_named_and_harms_no_other(monkeypatch, value):
         "aes",
         "aleatoric",
         "broken",
-        *METHODS[2:3],
+        *METHODS[2:4],
         "counter",
-        *METHODS[3:],
+        *METHODS[4:],
     )
     with pytest.raises(ConfigError) as refusal:
         registry.get("broken")

@@ -18,8 +18,7 @@ from segconf.processes import ProcessGroup
 from segconf.registry import METHODS
 from segconf.runs.epochs import EpochSummary, Scores
 from segconf.training.convergence import first_judged_epoch, validations_without_gain
-from segconf.training.epoch import ramped_weights
-from segconf.training.step import StepOptions, TwoViews, in_mode, step_terms
+from segconf.training.step import StepOptions, TwoViews, in_mode, ramped_weights, step_terms
 from tests.references.aleatoric import sampled_cross_entropy
 from tests.references.history import SlowHistory
 from tests.references.ranking import normalize, ranking_loss
@@ -412,3 +411,4 @@ def test_patience_waits_for_the_ranking_terms():
     training = settings(training__ranking_warmup=10, training__ranking_ramp=5).training
     assert first_judged_epoch(training, METHODS.get("consistency")) == 15
     assert first_judged_epoch(training, METHODS.get("softmax")) == 0
+    assert first_judged_epoch(training, METHODS.get("cape")) == 2  # of 4 epochs
