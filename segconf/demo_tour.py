@@ -20,6 +20,7 @@ from segconf.inference.model import load_model
 from segconf.inference.predict import PredictionReport, predict
 from segconf.inference.sources import find_images
 from segconf.metrics.overlap import dice
+from segconf.outputs import check_output
 from segconf.plots.examples import Example, example_figure
 from segconf.plots.training_curves import training_curves
 from segconf.synthetic.generation import DemoParameters, write_demo_dataset
@@ -34,6 +35,8 @@ SHOWN_QUANTILES = (0.1, 0.5, 0.9)
 """Of Dice: a bad, a usual and a good case are shown."""
 
 
+MADE = ("pretrained", "data", "runs", "comparison", "maps", "figure.png")
+"""What the demo leaves behind."""
 QUICK = DemoParameters(training=1, validation=0, test=12)
 """Images for the pretrained model; a data set has at least one training image."""
 
@@ -50,6 +53,7 @@ def run_quick_demo(
         on_progress: called with a label, what is done, and how much there is.
         parameters: number and size of the synthetic images.
     """
+    check_output(out, known=MADE)
     data, maps = out / "pretrained" / "data", out / "pretrained" / "maps"
     write_demo_dataset(
         data,

@@ -12,7 +12,7 @@ import platform
 import stat
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from io import BufferedReader
 from pathlib import Path, PurePosixPath, PureWindowsPath
@@ -220,38 +220,6 @@ def _is_orphan(name: str) -> bool:
     except (OSError, OverflowError):
         return False
     return False
-
-
-def check_output(out: Path, *, inputs: Iterable[Path] = (), known: Sequence[str] = ()) -> None:
-    """Refuse an output folder that could overwrite something, before any work.
-
-    Args:
-        out: new, empty, or with nothing but what an earlier call has written.
-        inputs: folders and files that are read: `out` is neither one of them nor lies in one.
-        known: names, or patterns such as `*.png`, of what may be in the folder already.
-
-    Raises:
-        FileError: it lies in an input, holds something else, or is no folder.
-    """
-    target = out.resolve()
-    for given in inputs:
-        if target.is_relative_to(given.resolve()):
-            reason = f"it lies in {given}, which is read"
-            raise FileError(out, reason, "Choose another folder.")
-    try:
-        names = sorted(path.name for path in out.iterdir())
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        raise unwritable(out, error) from error
-    others = [name for name in names if not _is_known(name, known)]
-    if others:
-        reason = f"it holds other files, such as {others[0]}"
-        raise FileError(out, reason, "Choose a new or empty folder.")
-
-
-def _is_known(name: str, known: Sequence[str]) -> bool:
-    return name.startswith(".") or any(PurePosixPath(name).match(pattern) for pattern in known)
 
 
 def file_hash(path: Path) -> str:

@@ -15,7 +15,7 @@ from segconf.files import make_folder, unwritable
 LOCK = ".lock"
 _PAUSE = 0.02
 _UNSUPPORTED = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP}
-_HELD: set[Path] = set()  # by this process, to which the system would grant them again
+_HELD: dict[Path, int] = {}  # by threads of this process: the system would grant them again
 _GUARD = threading.Lock()
 
 
@@ -24,7 +24,9 @@ class LockedError(SegconfError):
 
 
 @contextmanager
-def locked(folder: Path, *, wait: bool, task: str = "is working on it") -> Iterator[None]:
+def locked(
+    folder: Path, *, wait: bool, task: str = "is working on it", again: bool = False
+) -> Iterator[None]:
     """Hold the lock of a folder for as long as the block lasts; the folder is made if missing.
 
     The system releases the lock of a process that ends or is killed, so none is ever left behind.
@@ -34,6 +36,7 @@ def locked(folder: Path, *, wait: bool, task: str = "is working on it") -> Itera
         folder: what is locked, by the file `.lock` in it, which is gone afterwards.
         wait: for the other process to finish; else it is an error.
         task: what the other process does, for the message.
+        again: go on where this thread holds the lock already; else it waits, or is refused.
 
     Raises:
         LockedError: another process, or another thread of this one, holds the lock.
@@ -42,6 +45,9 @@ def locked(folder: Path, *, wait: bool, task: str = "is working on it") -> Itera
     is_new = not folder.exists()
     make_folder(folder)
     path = folder.resolve() / LOCK
+    if again and _HELD.get(path) == threading.get_ident():
+        yield
+        return
     while (handle := _acquired(path)) is None:
         if not wait:
             raise LockedError(
@@ -72,13 +78,13 @@ def _acquired(path: Path) -> int | None:
         if not _try_lock(handle) or not _is_current(path, handle):
             os.close(handle)
             return None
-        _HELD.add(path)
+        _HELD[path] = threading.get_ident()
         return handle
 
 
 def _release(path: Path, handle: int) -> None:
     with _GUARD:
-        _HELD.discard(path)
+        _HELD.pop(path, None)
         if os.name != "nt":
             with suppress(OSError):
                 path.unlink()

@@ -13,7 +13,7 @@ PACKAGE = ROOT / "segconf"
 LAYERS = [
     {"errors"},
     {"conventions", "files", "registry"},
-    {"arrays", "confidence", "csv_tables", "devices", "locks"},
+    {"arrays", "confidence", "csv_tables", "devices", "locks", "outputs"},
     {"history", "losses", "metrics"},
     {"processes"},
     {"images"},

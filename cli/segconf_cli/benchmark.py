@@ -129,7 +129,7 @@ def _carry_out(
     runs: Sequence[PlannedRun], request: BenchmarkRequest, jobs: int
 ) -> tuple[Status, ...]:
     """Do what is missing, and show it."""
-    from segconf.comparison.benchmark import check_runs
+    from segconf.comparison.benchmark import check_folder, check_runs
     from segconf.comparison.launcher import Launcher, carry_out, command_launcher
     from segconf.errors import ConfigError
     from segconf_cli.progress import benchmark_view
@@ -138,6 +138,7 @@ def _carry_out(
         raise ConfigError(f"--jobs {jobs}: expected a number from 1.")
     check_runs(runs, request.dataset)
     prepare(request.dataset, request.data)
+    check_folder(request)
     launch = command_launcher([sys.executable, "-m", "segconf_cli"])
     try:
         with _terminable(), benchmark_view() as view:

@@ -38,8 +38,11 @@ def compare(
     Example: segconf compare runs/* --paper 250 --out comparison
     """
     from segconf.comparison.compare import compare as put_together
-    from segconf.comparison.tables import write_comparison
+    from segconf.comparison.tables import FILES, write_comparison
+    from segconf.outputs import check_output
 
+    if out is not None:
+        check_output(out, inputs=runs, known=FILES)
     comparison = put_together(runs, split=split, baseline=baseline, paper=paper)
     show_comparison(comparison)
     record(comparison=facts(comparison), folder=out)

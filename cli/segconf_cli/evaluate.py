@@ -55,7 +55,10 @@ def evaluate(
 
     if split not in {"test", "val"}:
         raise ConfigError(f"--split {split}: expected test or val.")
-    options = EvaluationOptions("test" if split == "test" else "val", data, native, device)
+    others = () if ood is None else (ood,)
+    options = EvaluationOptions(
+        "test" if split == "test" else "val", data, native, device, others=others
+    )
     with counting() as progress:
         evaluation = evaluate_run(run, options, out=out, on_progress=progress)
     if evaluation is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,6 +15,9 @@ from segconf_cli.outcome import record
 if TYPE_CHECKING:
     from segconf.training.history_maps import HistoryMaps
 
+RECORD = "history.json"
+"""Says of which run the maps of a folder are."""
+
 
 def history(
     run: RunPath,
@@ -24,11 +28,16 @@ def history(
 
     Example: segconf history runs/demo-consistency-24-seed0 --out maps
     """
+    from segconf.files import write_text
+    from segconf.runs.run_cases import check_report
+    from segconf.runs.run_folder import RunFolder
     from segconf.training.history_maps import history_maps
 
     epochs = 0
+    check_report(out, RunFolder(run), data=data, mark=RECORD)
     with counting() as progress:
         total, maps = history_maps(run, data=data, on_prepare=progress)
+        write_text(out / RECORD, json.dumps({"run": run.name, "images": total}, indent=1) + "\n")
         for done, image_maps in enumerate(maps, start=1):
             _write(image_maps, out)
             progress("history", done, total)

@@ -65,7 +65,7 @@ def query(
     """
     from segconf.active.query import Query
     from segconf.active.query import query as rank
-    from segconf.active.queue import write_contact_sheet, write_queue
+    from segconf.active.queue import check_queue, write_contact_sheet, write_queue
     from segconf.errors import ConfigError
 
     if out.suffix.lower() != ".csv":
@@ -74,10 +74,11 @@ def query(
         budget, strategy.value, pool, decisions, diverse, data=data, seed=seed, device=device
     )
     sheet = out.with_suffix(".png")
+    check_queue(out, run, inputs=[path for path in (pool, decisions) if path is not None])
     with counting() as progress:
         queue = rank(run, asked, on_progress=progress)
         write_queue(queue, out)
-        write_contact_sheet(queue, sheet, device=device, on_progress=progress)
+        write_contact_sheet(queue, sheet, on_progress=progress)
     _show(queue, out, sheet)
 
 

@@ -33,8 +33,12 @@ def surrogates(
 
     Example: segconf surrogates runs/isic-softmax-250-seed0 runs/isic-consistency-250-seed0
     """
-    from segconf.comparison.surrogates import evaluate_surrogates, write_surrogates
+    from segconf.comparison.surrogates import FILES, evaluate_surrogates, write_surrogates
+    from segconf.runs.run_cases import check_report
+    from segconf.runs.run_folder import RunFolder
 
+    for run in runs:
+        check_report(out, RunFolder(run), data=data, known=FILES)
     found = []
     for run in runs:
         with counting() as progress:

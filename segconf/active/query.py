@@ -121,7 +121,8 @@ class _Ranking:
         if self.pool.unit == "groups":
             notes.append("the budget counts groups (volumes, patients), which are never cut")
         choose = self._spread if self.asked.strategy == "coreset" else self._ranked
-        return Queue(self.run.path, self.pool, tuple(choose(urgency)), tuple(notes))
+        choices = tuple(choose(urgency))
+        return Queue(self.run.path, self.pool, choices, tuple(notes), lambda: self.model)
 
     def _by_decision(self) -> tuple[dict[str, list[int]], list[str]]:
         """Positions of the units in the order in which decisions ask for them, and notes.

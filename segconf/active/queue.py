@@ -1,23 +1,23 @@
 """Images that may be queried, and the list of those to annotate."""
 
 import os
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 
-from segconf.csv_tables import table_text
+from segconf.csv_tables import read_table, table_text
 from segconf.data.cache import PixelCache, Pixels, Progress
 from segconf.data.cases import Case, images_of, pair_folder, raise_problems
 from segconf.data.preprocessing import Preprocessing
 from segconf.data.splits import label_unit
-from segconf.devices import resolve_device
 from segconf.errors import DataError
 from segconf.files import write_text
 from segconf.images.encoding import write_png
 from segconf.inference.torch_model import TorchModel
+from segconf.outputs import check_output_file
 from segconf.overlays.contact_sheet import Tile, contact_sheet
 from segconf.overlays.overlay import as_fraction
 from segconf.results.maps import Maps
@@ -141,12 +141,46 @@ class Choice:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Queue:
-    """The images to annotate in their order, the pool they are from, and what to know about it."""
+    """The images to annotate in their order, the pool they are from, and what to know about it.
+
+    Attributes:
+        run: that was asked.
+        pool: what was to choose from.
+        choices: in the order of their ranks.
+        notes: for a person.
+        model: gives the network of the run, loaded once for ranking and pictures.
+    """
 
     run: Path
     pool: Pool
     choices: tuple[Choice, ...]
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...]
+    model: Callable[[], TorchModel]
+
+
+def check_queue(path: Path, run: Path, *, inputs: Iterable[Path] = ()) -> None:
+    """Refuse a place for a list and its contact sheet that would overwrite something else.
+
+    Args:
+        path: of the list, `.csv`; a sheet of the same name with `.png` belongs to it.
+        run: that is asked.
+        inputs: what else is read.
+
+    Raises:
+        FileError: one of the two lies in an input, or is there and no list.
+    """
+    read = (run, *inputs)
+    check_output_file(path, inputs=read, is_own=_is_queue)
+    sheet = path.with_suffix(".png")
+    check_output_file(sheet, inputs=read, is_own=lambda _sheet: _is_queue(path))
+
+
+def _is_queue(path: Path) -> bool:
+    try:
+        read_table(path, COLUMNS, error=DataError, way_out="")
+    except DataError:
+        return False
+    return True
 
 
 def write_queue(queue: Queue, path: Path) -> None:
@@ -172,12 +206,9 @@ SHOWN = 120
 """Images on a sheet, the first of the queue: more would not be looked at."""
 
 
-def write_contact_sheet(
-    queue: Queue, path: Path, *, device: str = "auto", on_progress: Progress | None = None
-) -> None:
+def write_contact_sheet(queue: Queue, path: Path, *, on_progress: Progress | None = None) -> None:
     """Write overlays of the chosen images, on the grid of the network, in their order."""
-    model = TorchModel(queue.run, device=resolve_device(device), batch_size=BATCH)
-    choices = queue.choices[:SHOWN]
+    model, choices = queue.model(), queue.choices[:SHOWN]
     tiles: list[Tile] = []
     for pixels in queue.pool.batches([choice.shown for choice in choices]):
         for image, logits in zip(pixels, model.grid_logits(pixels), strict=True):

@@ -21,6 +21,8 @@ from segconf.errors import ConfigError, DataError
 from segconf.evaluation.evaluate import EvaluationOptions, evaluate
 from segconf.evaluation.reading import read_metrics
 from segconf.files import write_text
+from segconf.locks import locked
+from segconf.outputs import check_output
 from segconf.runs.run_folder import RunFolder
 from segconf.training.epoch import TrainingListener
 from segconf.training.train import train
@@ -115,6 +117,18 @@ def simulate(
         on_point: is told about finished trainings.
     """
     plan.check()
+    check_output(out, inputs=find_cases(plan.dataset, plan.data).folders(), mark=SETTINGS)
+    with locked(out, wait=False, task="simulates in it"):
+        return _simulate(plan, out, listener, on_progress, on_point)
+
+
+def _simulate(
+    plan: Simulation,
+    out: Path,
+    listener: TrainingListener | None,
+    on_progress: Progress | None,
+    on_point: OnPoint | None,
+) -> tuple[Point, ...]:
     _remember(plan, out)
     total = plan.seeds * (1 + len(plan.strategies) * plan.rounds)
     points: list[Point] = []

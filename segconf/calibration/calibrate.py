@@ -50,6 +50,7 @@ from segconf.results.rows import CaseRow
 from segconf.results.summary import summarize
 from segconf.runs.run_cases import BATCH, GridCases, masked_cases, whole_images
 from segconf.runs.run_folder import RunFolder
+from segconf.runs.run_lock import alone_in_run
 
 DEFAULT_MAX_RISK = 0.02
 DEFAULT_TARGET_DICE = 0.85
@@ -77,6 +78,7 @@ class CalibrationResult:
     classes: int
 
 
+@alone_in_run
 def calibrate(  # noqa: PLR0913 - an entry function: every value that can be chosen
     run: Path | str,
     *,

@@ -25,9 +25,11 @@ from segconf.data.cache import Progress
 from segconf.data.cases import images_of
 from segconf.devices import resolve_device
 from segconf.errors import CheckpointError, DataError
-from segconf.files import make_folder, write_text
+from segconf.evaluation.report import REPORT_FILES
+from segconf.files import write_text
 from segconf.inference.model import Model
 from segconf.inference.torch_model import TorchModel
+from segconf.locks import locked
 from segconf.metrics.bootstrap import resampled_unit
 from segconf.plots.image_scores import referral_plot
 from segconf.results.prediction_folder import PredictionFolder
@@ -39,7 +41,7 @@ from segconf.results.rows import (
     UNREADABLE,
     CaseRow,
 )
-from segconf.runs.run_cases import BATCH, GridCases, masked_cases, whole_images
+from segconf.runs.run_cases import BATCH, GridCases, check_report, masked_cases, whole_images
 from segconf.runs.run_folder import RunFolder
 
 Floats = NDArray[np.float64]
@@ -143,6 +145,7 @@ def triage(
     """
     run = RunFolder(run_path)
     run.data()
+    check_report(out, run, data=data, known=REPORT_FILES)
     model = TorchModel(run_path, device=resolve_device(device), batch_size=BATCH)
     rule = stored_rule(model)
     rows, dice = _scored_cases(run, model, split, data, on_progress)
@@ -162,7 +165,8 @@ def triage(
     kept_dice = float(dice[kept].mean()) if kept.any() else math.nan
     referred = float(1 - kept.mean())
     found = Triage(folder, split, len(dice), mean, reports, random, rule, referred, kept_dice)
-    _write(found, rows, dice, model.weights_sha256)
+    with locked(folder, wait=True):
+        _write(found, rows, dice, model.weights_sha256)
     return found
 
 
@@ -188,7 +192,6 @@ def _scored_cases(
 
 def _write(found: Triage, rows: list[CaseRow], dice: Floats, weights_sha256: str) -> None:
     folder, rule = found.folder, found.rule
-    make_folder(folder)
     cells = []
     for row, reached in zip(rows, dice, strict=True):
         values = [getattr(row, name) for name in SCORES]
@@ -272,7 +275,8 @@ def refer(maps: Path, model: Model) -> list[ReferredCase]:
         for number, one in enumerate(found, 1)
     ]
     columns = ["order", "case", "refer", rule.score, "reason"]
-    write_text(maps / REFERRALS, table_text(columns, cells))
+    with locked(maps, wait=True):
+        write_text(maps / REFERRALS, table_text(columns, cells))
     return found
 
 

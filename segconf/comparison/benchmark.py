@@ -16,10 +16,11 @@ from segconf.comparison.tables import write_comparison
 from segconf.config.loading import load_config
 from segconf.config.protocol import load_protocol, paper_protocol
 from segconf.config.schema import ExperimentConfig, setting_differences
-from segconf.data.datasets.dataset import dataset_key
+from segconf.data.datasets.dataset import dataset_key, find_cases
 from segconf.data.splits import read_id_list
 from segconf.errors import ConfigError
 from segconf.methods.method import method_of
+from segconf.outputs import check_output
 from segconf.registry import METHODS
 from segconf.runs.epochs import read_progress
 from segconf.runs.run_folder import RunFolder
@@ -163,6 +164,16 @@ def _chosen_labels(labels: int | None, lists: Path | None) -> dict[str, object]:
     if ids != labels:
         raise ConfigError(f"{file}: holds {ids} ids, expected {labels}, as its name says.")
     return {"data.labeled_list": str(file)}
+
+
+def check_folder(request: BenchmarkRequest) -> None:
+    """Refuse a folder that lies among the images, or holds something else than benchmarks.
+
+    Raises:
+        FileError: it does.
+    """
+    images = find_cases(request.dataset, request.data).folders()
+    check_output(request.out, inputs=images, known=("logs", "configs", "tables", "*-seed*"))
 
 
 def check_runs(runs: Sequence[PlannedRun], dataset: str) -> None:

@@ -13,7 +13,8 @@ from typing import Literal, Protocol
 from segconf.comparison.benchmark import CALIBRATED, BenchmarkRequest, PlannedRun, Step
 from segconf.config.loading import save_config
 from segconf.devices import usable_processors
-from segconf.files import replacing
+from segconf.files import make_folder, replacing
+from segconf.locks import locked
 
 POLL_SECONDS = 0.3
 GRACE_SECONDS = 30.0
@@ -117,9 +118,13 @@ def carry_out(
     Returns:
         The status of every run, all of them finished or failed.
     """
-    (request.out / "logs").mkdir(parents=True, exist_ok=True)
-    (request.out / "configs").mkdir(exist_ok=True)
-    jobs = [_Job(run, request, launcher, on_change) for run in runs]
+    with locked(request.out, wait=False, task="runs a benchmark in it"):
+        make_folder(request.out / "logs")
+        make_folder(request.out / "configs")
+        return _carried_out([_Job(run, request, launcher, on_change) for run in runs], launcher)
+
+
+def _carried_out(jobs: Sequence["_Job"], launcher: Launcher) -> tuple[Status, ...]:
     waiting = deque(jobs)
     active: list[_Job] = []
     try:

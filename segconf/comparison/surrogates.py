@@ -1,7 +1,5 @@
 """Surrogates of confidence: snapshots replayed over the training images, and tables of them."""
 
-import csv
-import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +11,7 @@ from torch import Tensor, nn
 from segconf.checkpoints.weight_files import kept_snapshots, load_into
 from segconf.checkpoints.weights import load_checkpoint
 from segconf.conventions import IGNORE
+from segconf.csv_tables import table_text
 from segconf.data.cache import PixelCache, Pixels, Progress
 from segconf.data.preprocessing import Preprocessing
 from segconf.data.transforms import normalize
@@ -208,6 +207,7 @@ class _Source:
 
 
 GAP_METRICS = ("aurc", "eaurc")
+FILES = ("surrogates.csv", "surrogates.md", "surrogates.png")
 
 
 def gap_columns() -> list[str]:
@@ -247,15 +247,14 @@ def as_markdown(runs: Sequence[RunSurrogates]) -> str:
 
 def as_csv(runs: Sequence[RunSurrogates]) -> str:
     """Raw scores: one line per run, snapshot and surrogate."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["run", "method", "images", "epoch", "surrogate", "aurc", "eaurc"])
-    for run in runs:
-        for scores in run.scores:
-            for name in SURROGATES:
-                values = (scores.aurc[name], scores.eaurc[name])
-                writer.writerow([run.run.name, run.method, run.images, scores.epoch, name, *values])
-    return text.getvalue()
+    rows = [
+        [run.run.name, run.method, run.images, one.epoch, name, one.aurc[name], one.eaurc[name]]
+        for run in runs
+        for one in run.scores
+        for name in SURROGATES
+    ]
+    columns = ["run", "method", "images", "epoch", "surrogate", "aurc", "eaurc"]
+    return table_text(columns, rows)
 
 
 def write_surrogates(runs: Sequence[RunSurrogates], folder: Path) -> None:

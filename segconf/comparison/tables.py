@@ -1,7 +1,5 @@
 """A comparison in words and files: cells, costs, Markdown, CSV, LaTeX, and all curves."""
 
-import csv
-import io
 import statistics
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass, replace
@@ -10,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from segconf.comparison.compare import Comparison, Evaluated, Row
+from segconf.csv_tables import table_text
 from segconf.files import make_folder, write_text
 from segconf.metrics.definitions import METRICS, heading, scaled
 from segconf.metrics.risk_coverage import RiskCoverageCurve
@@ -168,14 +167,12 @@ def as_csv(comparison: Comparison) -> str:
 
     Effects are relative to the baseline: -0.1 is 10% less.
     """
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
     differences = ("_difference_low", "_difference_high", "_effect", "_effect_low", "_effect_high")
     kinds = ("", "_std", *differences)
     metrics, costs, bands = comparison.metrics, known_costs(comparison), known_bands(comparison)
     columns = [f"{m}{kind}" for m in metrics for kind in kinds]
     columns += [f"band_fraction_{alpha:g}" for alpha in bands]
-    writer.writerow(["row", "runs", *columns, *costs])
+    lines: list[list[object]] = []
     for row in comparison.rows:
         numbers: list[object] = []
         for m in metrics:
@@ -184,8 +181,8 @@ def as_csv(comparison: Comparison) -> str:
             numbers += astuple(row.effect[m]) if m in row.effect else ("", "", "")
         numbers += [row_bands(row).get(alpha, "") for alpha in bands]
         numbers += [row_costs(row).get(name, "") for name in costs]
-        writer.writerow([row.name, len(row.runs), *numbers])
-    return text.getvalue()
+        lines.append([row.name, len(row.runs), *numbers])
+    return table_text(["row", "runs", *columns, *costs], lines)
 
 
 def as_latex(comparison: Comparison) -> str:
@@ -206,6 +203,9 @@ def as_latex(comparison: Comparison) -> str:
         cells += [cost_cell(row, name) for name in costs]
         lines.append(rf"{row.name} & " + " & ".join(cells) + r" \\")
     return "\n".join([*lines, r"\end{tabular}"]) + "\n"
+
+
+FILES = ("table.md", "table.csv", "table.tex", "curves.png")
 
 
 def write_comparison(comparison: Comparison, folder: Path) -> None:

@@ -110,6 +110,18 @@ class CaseSet:
         """The three parts by name."""
         return {"training": self.training, "validation": self.validation, "test": self.test}
 
+    def folders(self) -> tuple[Path, ...]:
+        """Folders with images or masks: those right below the root, or where else a file lies."""
+        found: set[Path] = set()
+        for case in (case for part in self.parts().values() for case in part):
+            for path in (case.image_path, case.mask_path):
+                if path is not None:
+                    below = (
+                        path.parts[len(self.root.parts) :] if path.is_relative_to(self.root) else ()
+                    )
+                    found.add(self.root / below[0] if len(below) > 1 else path.parent)
+        return tuple(sorted(found))
+
 
 @dataclass(frozen=True, slots=True)
 class PairedFolder:

@@ -17,12 +17,12 @@ from segconf.data.archives import (
     ISIC_ARCHIVES,
     Archive,
     PartFile,
-    disk_errors,
     extract_archive,
     md5_of,
     readable_size,
 )
 from segconf.errors import DataError
+from segconf.locks import locked
 
 Stage = Literal["download", "verify", "extract"]
 Report = Callable[[Stage, int, int | None], None]
@@ -108,28 +108,28 @@ def download_isic(
     Raises:
         DataError: No network, a refusing server, wrong bytes, an unsafe zip, or a full disk.
     """
-    with disk_errors(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-    plan = plan_download(folder, archives, keep_archives=keep_archives)
-    if on_plan is not None:
-        on_plan(plan)
-    if plan.free < plan.needed:
-        raise DataError(
-            f"{folder}: the archives take {readable_size(plan.needed)} (zipped and unpacked), "
-            f"{readable_size(plan.free)} are free. Free some space, or choose another disk."
-        )
-    for archive in plan.archives:
-        report = _reporter(archive.name, on_progress)
-        part = PartFile(folder / f"{archive.name}.zip")
-        if part.zip_path.exists():
-            _check_zip(part.zip_path, archive, report)
-        else:
-            _obtain(archive, part, report, sleep)
-        extract_archive(part.zip_path, folder / archive.name, on_bytes=partial(report, "extract"))
-        if part.is_ours() and not keep_archives:
-            part.zip_path.unlink()
-        part.restart()
-    return [folder / archive.name for archive in plan.archives]
+    with locked(folder, wait=False, task="downloads into it"):
+        plan = plan_download(folder, archives, keep_archives=keep_archives)
+        if on_plan is not None:
+            on_plan(plan)
+        if plan.free < plan.needed:
+            raise DataError(
+                f"{folder}: the archives take {readable_size(plan.needed)} (zipped and unpacked), "
+                f"{readable_size(plan.free)} are free. Free some space, or choose another disk."
+            )
+        for archive in plan.archives:
+            report = _reporter(archive.name, on_progress)
+            part = PartFile(folder / f"{archive.name}.zip")
+            if part.zip_path.exists():
+                _check_zip(part.zip_path, archive, report)
+            else:
+                _obtain(archive, part, report, sleep)
+            on_bytes = partial(report, "extract")
+            extract_archive(part.zip_path, folder / archive.name, on_bytes=on_bytes)
+            if part.is_ours() and not keep_archives:
+                part.zip_path.unlink()
+            part.restart()
+        return [folder / archive.name for archive in plan.archives]
 
 
 def plan_download(

@@ -24,16 +24,17 @@ from segconf.evaluation.guarantees import (
     kept_guarantees,
     kept_referral,
 )
-from segconf.evaluation.report import EvaluationReport, build_report, write_report
+from segconf.evaluation.report import REPORT_FILES, EvaluationReport, build_report, write_report
 from segconf.images.io import read_header
 from segconf.images.masks import read_mask
 from segconf.inference.torch_model import TorchModel, native_logits
+from segconf.locks import locked
 from segconf.metrics.streaming import ConfidenceMetrics
 from segconf.plots.image_scores import expected_dice_plot
 from segconf.plots.promised_and_kept import guarantee_plot
 from segconf.processes import ProcessGroup, joined
 from segconf.runs.epochs import read_progress, training_seconds
-from segconf.runs.run_cases import BATCH, GridCases, masked_cases, whole_images
+from segconf.runs.run_cases import BATCH, GridCases, check_report, masked_cases, whole_images
 from segconf.runs.run_folder import RunFolder
 
 Pair = tuple[Tensor, NDArray[np.uint8]]
@@ -48,6 +49,8 @@ class EvaluationOptions:
     native: bool = False
     device: str = "auto"
     tolerances: Tolerances = field(default_factory=Tolerances)
+    others: tuple[Path, ...] = ()
+    """What else is read for the report, which may not lie in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +101,9 @@ def evaluate(
     device = resolve_device(options.device)
     run_folder = RunFolder(Path(run))
     run_folder.data()  # says so if this is no run folder, before anything slow begins
+    given = None if out is None else Path(out)
+    inputs = options.others
+    check_report(given, run_folder, data=options.data, known=REPORT_FILES, inputs=inputs)
     with joined(device) as group:
         model = TorchModel(run_folder.path, device=device, batch_size=BATCH)
         source = _Source(run_folder, model, options, group, on_progress)
@@ -119,13 +125,14 @@ def evaluate(
         agreement = dice_agreement(evaluator.rows)
         about["expected_dice"] = asdict(agreement)
         report = build_report(evaluator, about)
-        folder = run_folder.path / "evaluation" / options.split if out is None else Path(out)
-        write_report(report, folder)
-        if guarantees:
-            curves = kept_curves(pooled, promises.contour_curves)
-            guarantee_plot(curves, folder / "guarantees.png", note=ASSUMPTIONS)
+        folder = given or run_folder.path / "evaluation" / options.split
         pairs = np.array([(row.expected_dice, row.dice) for row in evaluator.rows])
-        expected_dice_plot(pairs, folder / "expected_dice.png", agreement.mean_absolute_error)
+        with locked(folder, wait=True):  # no mixture of two evaluations
+            write_report(report, folder)
+            if guarantees:
+                curves = kept_curves(pooled, promises.contour_curves)
+                guarantee_plot(curves, folder / "guarantees.png", note=ASSUMPTIONS)
+            expected_dice_plot(pairs, folder / "expected_dice.png", agreement.mean_absolute_error)
         return Evaluation(folder, report, threshold, tuple(guarantees), referral, tuple(bands))
 
 

@@ -27,6 +27,11 @@ from segconf.plots.curves import reliability_diagram, risk_coverage_plot
 Interval = tuple[float, float]
 
 SUMMARIES = "images.npz"
+REPORT_FILES = (
+    *("metrics.json", "cases.csv", SUMMARIES, "risk_coverage.png", "reliability.png"),
+    *("guarantees.png", "expected_dice.png", "ood.*", "triage.*"),
+)
+"""What commands write into the folder of a report."""
 NAMES = ("case", "group")
 SCORES = tuple(f.name for f in fields(CaseScores) if f.name not in (*NAMES, "unit", "class_dice"))
 DISTANCES = ("hausdorff95", "surface_distance")

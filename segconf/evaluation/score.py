@@ -13,7 +13,7 @@ from segconf.data.groups import GROUPS, group_of, read_groups
 from segconf.errors import ConfigError, DataError
 from segconf.evaluation.evaluator import Evaluator, Tolerances
 from segconf.evaluation.prediction_files import BINARY, PredictedCase, find_predictions
-from segconf.evaluation.report import EvaluationReport, build_report, write_report
+from segconf.evaluation.report import REPORT_FILES, EvaluationReport, build_report, write_report
 from segconf.images.image_format import image_suffix
 from segconf.images.io import read_header
 from segconf.images.masks import check_place, read_mask
@@ -21,6 +21,7 @@ from segconf.images.types import Header
 from segconf.metrics.level_bounds import nll_bounds
 from segconf.metrics.selective import aurc_bounds
 from segconf.metrics.streaming import ConfidenceMetrics
+from segconf.outputs import check_output
 
 PICTURE_AXES = 2
 VOLUME_AXES = 4
@@ -63,6 +64,8 @@ def score(  # noqa: PLR0913 - an entry function: every value that can be chosen
             "ignore_255 = True: in masks of two classes 255 is the foreground. Give the number of "
             "classes, or leave it out."
         )
+    if out is not None:
+        check_output(out, inputs=[predictions, masks], known=REPORT_FILES)
     found = find_predictions(predictions, classes=classes, allow_quantized=allow_quantized)
     truths = _masks_by_name(masks)
     evaluator = Evaluator(classes, Tolerances())

@@ -13,13 +13,13 @@ from typing import Any
 
 from segconf import __version__
 from segconf.errors import ConfigError, DataError
-from segconf.files import check_output
 from segconf.images.image_format import MAP_SUFFIXES, MapFormat, format_of
 from segconf.images.naming import printable
 from segconf.inference.model import Model, load_model
 from segconf.inference.pipeline import Job, PredictOptions, Progress
 from segconf.inference.sources import Shard, Sources, find_images
 from segconf.locks import locked
+from segconf.outputs import check_output
 from segconf.overlays.overlay import NOTICE
 from segconf.results.prediction_folder import PredictionFolder
 from segconf.results.rows import CaseRow
@@ -78,7 +78,7 @@ def predict(
     sources = images if isinstance(images, Sources) else _found(images, exclude=folder.path)
     _check_map_format(sources, options.map_format)
     with locked(folder.path, wait=True):  # other shards may begin at the same time
-        claim(folder, describe_run(model, sources, options))
+        claim(folder, describe_run(model, sources, options), inputs=sources.folders)
     rank = Shard(int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1")))
     own = rank.own((shard or Shard()).own(sources.items))
     with _meeting_at_the_end(rank):
@@ -194,12 +194,17 @@ def describe_run(model: Model, sources: Sources, options: PredictOptions) -> Run
     return RunRecord({"id": hashlib.sha256(made_of.encode()).hexdigest()[:16], **values})
 
 
-def claim(folder: PredictionFolder, record: RunRecord) -> RunRecord:
+def claim(folder: PredictionFolder, record: RunRecord, *, inputs: Sequence[Path] = ()) -> RunRecord:
     """Write `run.json`, or agree with the one that is there and keep its id.
+
+    Args:
+        folder: of the job.
+        record: what it says about itself.
+        inputs: folders of images, in which no new prediction folder may lie.
 
     Raises:
         DataError: the folder holds the predictions of another model, or of other options.
-        FileError: it holds something else, or cannot be written.
+        FileError: it holds something else, lies among the images, or cannot be written.
     """
     if folder.run_file.exists():
         folder.remove_leftovers()
@@ -211,6 +216,6 @@ def claim(folder: PredictionFolder, record: RunRecord) -> RunRecord:
                 "run.json differ). Choose another folder, or remove this one."
             )
         return before
-    check_output(folder.path)
+    check_output(folder.path, inputs=inputs)
     folder.write_record(record)
     return record

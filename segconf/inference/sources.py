@@ -49,6 +49,8 @@ class Sources:
     root: Path
     items: tuple[Source, ...]
     left_out: tuple[Path, ...] = ()
+    folders: tuple[Path, ...] = ()
+    """Folders that were given, whose files are all looked at."""
     are_anonymous: bool = False
     """Whether there are DICOM images among them, called by their UIDs: no other name is shown."""
 
@@ -94,11 +96,13 @@ def find_images(
     found: dict[Path, Path] = {}  # to the path that the name is made of
     left_out: list[Path] = []
     tops: list[Path] = []
+    folders: list[Path] = []
     for given, is_listed in _expanded(inputs):
         path = Path(os.path.abspath(given))  # noqa: PTH100 - links keep their names
         if path.is_dir():
             images, others = _inside(path, exclude)
             left_out += others
+            folders.append(path)
             tops.append(path)
         elif is_listed or os.path.lexists(path):
             if not image_suffix(path) and not is_dicom(path):
@@ -118,7 +122,7 @@ def find_images(
     root = Path(os.path.commonpath(tops))
     anonymous = not identify and any(_is_dicom_name(path) for path in found)
     items = _named(dict(sorted(found.items())), root)
-    return Sources(root, items, tuple(left_out), anonymous)
+    return Sources(root, items, tuple(left_out), tuple(folders), anonymous)
 
 
 def _with_dicom(top: Path, files: Sequence[Path], *, identify: bool) -> dict[Path, Path]:

@@ -9,15 +9,19 @@ import numpy as np
 from segconf.confidence import probabilities_of
 from segconf.devices import resolve_device
 from segconf.errors import CheckpointError, ConfigError
-from segconf.files import replacing
+from segconf.files import make_folder, open_regular, replacing, unwritable
 from segconf.inference.choice import choose_model
 from segconf.inference.onnx_model import INSTALL, OnnxModel
 from segconf.inference.torch_model import TorchModel
+from segconf.outputs import check_output, check_output_file
 from segconf.packaging.description import packaged
 
 TOLERANCE = 1e-3
 """Largest difference of a probability between a packaged network and its run."""
 _PROBES = 2
+PRODUCER = "segconf"
+"""Stands in the first bytes of a file that is written here."""
+_FIRST_BYTES = 64
 _PICTURE_CHANNELS = (1, 3)
 
 
@@ -47,31 +51,29 @@ def package_onnx(run: Path | str, out: Path | str) -> Package:
 
     Raises:
         ConfigError: the method takes several passes, or packages are missing.
-        CheckpointError: the file predicts something else than the run, or cannot be written.
+        CheckpointError: the file predicts something else than the run.
+        FileError: it lies in the run, is another file already, or cannot be written.
     """
     path = Path(out)
     if path.suffix != ".onnx":
         raise ConfigError(f"out = {path}: an ONNX file is called NAME.onnx.")
+    chosen = choose_model(run).path
+    check_output_file(path, inputs=[chosen], is_own=_is_packaged)
     _check_installed("onnx", "onnxscript", "onnxruntime")
     import onnx
 
     from segconf.packaging.onnx_graph import build_graph
 
-    model = TorchModel(choose_model(run).path, device=resolve_device("cpu"))
+    model = TorchModel(chosen, device=resolve_device("cpu"))
     graph = build_graph(model)
     about = packaged(model)
-    graph.producer_name = "segconf"
+    graph.producer_name = PRODUCER
     graph.doc_string = about.model_card
     onnx.helper.set_model_props(graph, about.metadata())
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(path) as temporary:
-            temporary.write_bytes(graph.SerializeToString())
-            difference = compare(model, OnnxModel(temporary, device="cpu"))
-    except OSError as error:
-        raise CheckpointError(
-            f"{path}: cannot be written ({error.strerror or error}). Choose another file."
-        ) from error
+    make_folder(path.parent)
+    with replacing(path) as temporary:
+        temporary.write_bytes(graph.SerializeToString())
+        difference = compare(model, OnnxModel(temporary, device="cpu"))
     return Package(path, path.stat().st_size, difference)
 
 
@@ -83,16 +85,15 @@ def package_monai(run: Path | str, out: Path | str) -> Package:
         out: the folder, which is new or empty.
 
     Raises:
-        ConfigError: the method takes several passes, channels are neither grey nor RGB, or the
-            folder holds something.
-        CheckpointError: the folder cannot be written.
+        ConfigError: the method takes several passes, or channels are neither grey nor RGB.
+        FileError: the folder holds something, lies in the run, or cannot be written.
     """
     folder = Path(out)
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ConfigError(f"out = {folder}: holds something else. Choose a new folder.")
+    chosen = choose_model(run).path
+    check_output(folder, inputs=[chosen])
     from segconf.packaging.monai_bundle import write_bundle
 
-    model = TorchModel(choose_model(run).path, device=resolve_device("cpu"))
+    model = TorchModel(chosen, device=resolve_device("cpu"))
     if model.config.model.channels not in _PICTURE_CHANNELS:
         raise ConfigError(
             f"{model.file}: has {model.config.model.channels} channels; the pipeline of a bundle "
@@ -101,9 +102,7 @@ def package_monai(run: Path | str, out: Path | str) -> Package:
     try:
         difference = write_bundle(model, packaged(model), folder)
     except OSError as error:
-        raise CheckpointError(
-            f"{folder}: cannot be written ({error.strerror or error}). Choose another folder."
-        ) from error
+        raise unwritable(folder, error) from error
     size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
     return Package(folder, size, difference)
 
@@ -127,6 +126,15 @@ def compare(model: TorchModel, other: OnnxModel) -> float:
             "so it was not written. Use the run folder."
         )
     return difference
+
+
+def _is_packaged(path: Path) -> bool:
+    """Whether a file is one that an earlier call has written."""
+    try:
+        with open_regular(path) as file:
+            return PRODUCER.encode() in file.read(_FIRST_BYTES)
+    except OSError:
+        return False
 
 
 def _check_installed(*modules: str) -> None:

@@ -1,5 +1,6 @@
 """Export: overlays again from a prediction folder, in another style, size or format."""
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -8,11 +9,13 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from segconf import __version__
 from segconf.errors import DataError
-from segconf.files import make_folder, replacing
+from segconf.files import make_folder, replacing, write_text
 from segconf.images.encoding import write_png
 from segconf.images.io import read_image
 from segconf.images.types import Image
+from segconf.outputs import check_output
 from segconf.overlays.layers import Scale
 from segconf.overlays.overlay import Style, overlay
 from segconf.overlays.view import MAX_SIDE, View
@@ -26,6 +29,8 @@ Format = Literal["png", "jpg", "pdf"]
 
 
 DOCUMENT = "cases.pdf"
+RECORD = "export.json"
+"""Says what the pictures of a folder were made of, and that all of them are an export."""
 
 
 _DOTS_PER_INCH = 150
@@ -79,12 +84,9 @@ def export(
     scale = _scale(record, options.shade)
     style: Style = options.style or record.values["options"]["style"]
     cases = (_read(folder, row, record, options.images) for row in rows)
-    if out.resolve().is_relative_to(maps.resolve()):
-        raise DataError(
-            f"{out}: lies in the prediction folder, whose files it could overwrite. Choose "
-            "another folder."
-        )
-    make_folder(out)
+    check_output(out, inputs=[maps, options.images or record.images], mark=RECORD)
+    about = {"segconf": __version__, "prediction": record.id, "style": style}
+    write_text(out / RECORD, json.dumps(about, indent=1) + "\n")
     report = on_progress or (lambda _done, _total: None)
     if options.format == "pdf":
         path = out / DOCUMENT

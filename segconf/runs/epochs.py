@@ -1,16 +1,15 @@
 """One line per epoch: `epochs.csv`, times, and curves for TensorBoard."""
 
-import csv
-import io
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 from segconf.config.schema import TrainingConfig
-from segconf.csv_tables import number_in, read_table
+from segconf.csv_tables import number_in, read_table, table_text
 from segconf.errors import CheckpointError
-from segconf.files import write_text
+from segconf.files import read_bytes, write_bytes, write_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +52,7 @@ def write_epochs(path: Path, summaries: Sequence[EpochSummary]) -> None:
     columns = ["epoch", "steps", *terms, *scores, *(f"ema_{name}" for name in scores)]
     if any(summary.stalled is not None for summary in summaries):
         columns.append("stalled")
-    text = io.StringIO()
-    writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
-    writer.writeheader()
+    lines = []
     for summary in summaries:
         row: dict[str, object] = {"epoch": summary.epoch, "steps": summary.steps, **summary.terms}
         if summary.scores is not None:
@@ -64,8 +61,23 @@ def write_epochs(path: Path, summaries: Sequence[EpochSummary]) -> None:
             row |= {f"ema_{name}": value for name, value in asdict(summary.ema_scores).items()}
         if summary.stalled is not None:
             row["stalled"] = summary.stalled
-        writer.writerow(row)
-    write_text(path, text.getvalue())
+        lines.append([row.get(name, "") for name in columns])
+    write_text(path, table_text(columns, lines))
+
+
+TIMES = ("epoch", "training_seconds", "validation_seconds")
+
+
+def append_time(path: Path, epoch: int, training: float, validation: float) -> None:
+    """Add a line to `timing.csv`, whatever the lines before it hold.
+
+    Raises:
+        OSError: what is there cannot be read.
+        FileError: it cannot be written.
+    """
+    before = read_bytes(path) if os.path.lexists(path) else table_text(TIMES, []).encode()
+    line = f"{epoch},{training:.3f},{validation:.3f}\n"
+    write_bytes(path, before + line.encode())
 
 
 @dataclass(frozen=True, slots=True)

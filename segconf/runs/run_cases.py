@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 from segconf.config.schema import ExperimentConfig
 from segconf.data.cache import PixelCache, Pixels, Progress
 from segconf.data.cases import Case, ImageCases, raise_problems
-from segconf.data.datasets.dataset import HoldOut, find_cases
+from segconf.data.datasets.dataset import HoldOut, dataset_folder, find_cases
 from segconf.data.preprocessing import Preprocessing
 from segconf.errors import DataError
+from segconf.outputs import check_output
 from segconf.runs.run_data import RunData
 from segconf.runs.run_folder import RunFolder
 
@@ -35,6 +36,41 @@ def training_cases(
             f"{missing[0]}. Name the folder that holds them now."
         )
     return found.root, [by_id[id_] for id_ in ids]
+
+
+def check_report(
+    out: Path | None,
+    run: RunFolder,
+    *,
+    data: Path | None = None,
+    known: Sequence[str] = (),
+    inputs: Sequence[Path] = (),
+    mark: str = "",
+) -> None:
+    """Refuse a folder for a report about a run that could overwrite something, before any work.
+
+    Args:
+        out: the folder; None is one in the run, which knows where.
+        run: what the report is about; a report may lie in its `evaluation/`.
+        data: where the data set lies, if it has moved since.
+        known: names of the files of the report.
+        inputs: what else is read.
+        mark: see `check_output`.
+    """
+    if out is None:
+        return
+    root = _data_folder(run.data(), data)
+    folders: tuple[Path, ...] = ()
+    if out.resolve().is_relative_to(root.resolve()):
+        folders = find_cases(run.data().dataset, root).folders()
+    within = run.path / "evaluation"
+    check_output(out, inputs=[run.path, *folders, *inputs], within=within, known=known, mark=mark)
+
+
+def _data_folder(used: RunData, data: Path | None) -> Path:
+    """Where the data set of a run lies."""
+    where = data or (Path(used.data) if used.data else None)
+    return dataset_folder(used.dataset, where)
 
 
 BATCH = 16

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from segconf.errors import DataError
+from segconf.files import read_text
 from segconf.synthetic.noise import Size
 from segconf.synthetic.optics import generate_case
 
@@ -124,7 +125,7 @@ def _is_complete(folder: Path, parameters: DemoParameters) -> bool:
     record = folder / PARAMETERS_FILE
     if not record.is_file():
         raise DataError(f"{folder}: exists and is not demo data. {way_out}")
-    if record.read_text(encoding="utf-8") != parameters.as_json():
+    if not _says(record, parameters):
         raise DataError(
             f"{record}: the demo data here was made with other parameters than "
             f"{json.dumps(asdict(parameters))}. {way_out}"
@@ -137,6 +138,13 @@ def _is_complete(folder: Path, parameters: DemoParameters) -> bool:
             f"{missing[0].name}. {way_out}"
         )
     return True
+
+
+def _says(record: Path, parameters: DemoParameters) -> bool:
+    try:
+        return read_text(record) == parameters.as_json()
+    except (OSError, ValueError):
+        return False
 
 
 def _write_cases(

@@ -1,6 +1,5 @@
 """The epochs of a run: train, validate, write."""
 
-import csv
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -33,7 +32,7 @@ from segconf.losses.ranking_terms import total_loss
 from segconf.methods.method import EpochStart, LossContext, method_of
 from segconf.models.encoders import encoder_normalization
 from segconf.processes import ProcessGroup
-from segconf.runs.epochs import EpochSummary, Scores, has_converged, write_epochs
+from segconf.runs.epochs import EpochSummary, Scores, append_time, has_converged, write_epochs
 from segconf.runs.run_folder import RunFolder
 from segconf.training.convergence import judged
 from segconf.training.optimizer import scheduled_rate
@@ -119,7 +118,8 @@ class Trainer:
         try:
             self._write(state, epoch)
             if self.group.is_first:
-                self._write_time(epoch, trained - started, time.perf_counter() - trained)
+                seconds = (trained - started, time.perf_counter() - trained)
+                append_time(self.run.timing_file, epoch, *seconds)
         except (OSError, FileError) as error:
             reason = error.reason if isinstance(error, FileError) else described(error)
             raise TrainingError(cannot_write(self.run, reason, state)) from error
@@ -260,14 +260,6 @@ class Trainer:
         training = self.config.training
         stalled = state.summaries[-1].stalled if state.summaries else None
         return state.epoch >= training.epochs or has_converged(stalled, training.patience)
-
-    def _write_time(self, epoch: int, training: float, validation: float) -> None:
-        new = not self.run.timing_file.exists()
-        with self.run.timing_file.open("a", newline="", encoding="utf-8") as file:
-            writer = csv.writer(file, lineterminator="\n")
-            if new:
-                writer.writerow(["epoch", "training_seconds", "validation_seconds"])
-            writer.writerow([epoch, f"{training:.3f}", f"{validation:.3f}"])
 
 
 def cannot_write(run: RunFolder, reason: str, state: TrainingState) -> str:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from segconf.confidence import predict_with_confidence
 from segconf.config.schema import ExperimentConfig, TrainingConfig
 from segconf.data.training_set import Batch, TrainingStep
+from segconf.errors import TrainingError
 from segconf.history.predictions import PredictionHistory
 from segconf.history.probabilities import ProbabilityHistory
 from segconf.methods.method import LossContext, Method, Past, StepOutputs
@@ -76,14 +77,28 @@ class TwoViews(nn.Module):
     ) -> tuple[Tensor, Tensor | None]:
         """Outputs for the augmented views and, where wanted, for the unaugmented ones."""
         # Augmented first: it updates the BatchNorm statistics that the second pass may read.
-        outputs = self.network(augmented)  # (B, K', H, W)
+        outputs = self._outputs(augmented)  # (B, K', H, W)
         if unaugmented is None:
             return outputs, None
         with (
             in_mode(self.network, training=options.batch_norm_training),
             nullcontext() if options.rank else torch.no_grad(),
         ):
-            return outputs, self.network(unaugmented)
+            return outputs, self._outputs(unaugmented)
+
+    def _outputs(self, images: Tensor) -> Tensor:
+        try:
+            outputs: Tensor = self.network(images)
+        except ValueError as error:
+            if len(images) > 1:
+                raise
+            # BatchNorm cannot do with a single value per channel.
+            height, width = images.shape[2:]
+            raise TrainingError(
+                f"data.size = {height}, {width}: too small for a step with a single image. Change "
+                "training.batch_labeled so that no image is left over, or choose a larger size."
+            ) from error
+        return outputs
 
 
 @contextmanager

@@ -31,10 +31,12 @@ from segconf.history.predictions import PredictionHistory
 from segconf.history.probabilities import ProbabilityHistory
 from segconf.locks import locked
 from segconf.methods.method import method_of
+from segconf.outputs import check_output
 from segconf.processes import ProcessGroup, joined
 from segconf.runs.epochs import EpochSummary, open_events, write_epochs
 from segconf.runs.run_data import RunData
 from segconf.runs.run_folder import RunFolder, existing_parent
+from segconf.runs.run_lock import TASK
 from segconf.training.epoch import Trainer, TrainingListener
 from segconf.training.finishing import finish_run
 from segconf.training.labels import check_same_pixels, check_same_run, find_split
@@ -94,10 +96,12 @@ def train(  # noqa: PLR0913 - an entry function: every value that can be chosen
         on_image = partial(listener.on_prepare, f"{dataset} images")
         group.on_first(lambda: prepare_dataset(dataset, data, on_image))
         found, split = find_split(config, dataset, data, group, run if resume else None)
+        if not resume:
+            check_output(run.path, inputs=found.folders())
         if group.is_first:
             listener.on_split(split)
         job = _Job(run, found, split, RunData.of(dataset, data, split), device, group, listener)
-        lock = locked(run.path, wait=False, task="is training in it")
+        lock = locked(run.path, wait=False, task=TASK)
         group.on_first(lambda: held.enter_context(lock))
         if resume:
             check_same_run(run, config, job.data)

@@ -364,6 +364,6 @@ def test_tiles_give_masks_of_the_native_size(tmp_path, images, checkpoint):
 def test_an_export_never_writes_into_the_prediction_folder(maps):
     before = digests(maps)
     for out in (maps, maps / "masks", maps / "new"):
-        with pytest.raises(DataError, match="lies in the prediction folder"):
+        with pytest.raises(FileError, match="which is read"):
             run("export", maps, "--out", out)
     assert digests(maps) == before

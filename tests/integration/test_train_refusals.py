@@ -135,7 +135,7 @@ def test_broken_images_leave_no_run_behind(folder_dataset, tmp_path):
 def test_one_process_at_a_time_trains_in_a_folder(folder_dataset, tmp_path):
     with (
         locked(tmp_path / "run", wait=False),
-        pytest.raises(LockedError, match="another process is training in it"),
+        pytest.raises(LockedError, match="another process trains or calibrates it"),
     ):
         train_tiny(folder_dataset, tmp_path / "run")
     assert not (tmp_path / "run").exists()

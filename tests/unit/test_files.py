@@ -9,7 +9,6 @@ import pytest
 
 from segconf.errors import FileError
 from segconf.files import (
-    check_output,
     inside,
     is_regular,
     make_folder,
@@ -137,33 +136,6 @@ def test_leftovers_go_and_what_is_being_written_stays(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == [".b.part.png", "c.part"]
     remove_leftovers(tmp_path, age=0)
     assert [path.name for path in tmp_path.iterdir()] == ["c.part"]
-
-
-def test_an_output_folder_is_new_empty_or_its_own(tmp_path):
-    images, out = tmp_path / "images", tmp_path / "out"
-    images.mkdir()
-    check_output(out, inputs=[images])
-    out.mkdir()
-    check_output(out, inputs=[images])
-    (out / "metrics.json").write_text("")
-    check_output(out, inputs=[images], known=["metrics.json"])
-    check_output(out, inputs=[images], known=["*.json"])
-    with pytest.raises(FileError, match=r"holds other files, such as metrics\.json"):
-        check_output(out, inputs=[images], known=["*.png"])
-
-
-@pytest.mark.parametrize("place", ["images", "images/out", "other/../images/deep/out"])
-def test_an_output_folder_lies_in_no_input(tmp_path, place):
-    (tmp_path / "images").mkdir()
-    (tmp_path / "other").mkdir()
-    with pytest.raises(FileError, match="which is read"):
-        check_output(tmp_path / place, inputs=[tmp_path / "images"])
-
-
-def test_an_output_folder_is_no_file(tmp_path):
-    (tmp_path / "out").write_text("")
-    with pytest.raises(FileError, match="Choose another folder"):
-        check_output(tmp_path / "out")
 
 
 def test_two_writers_of_one_file_do_not_meet(tmp_path):
