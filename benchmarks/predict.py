@@ -187,20 +187,25 @@ def status(field: str) -> float:
 def memory_along(model: Model, count: int, size: tuple[int, int], scratch: Path) -> None:
     """Print the time to the first result, and the resident memory while many are predicted."""
     write_images(scratch / "images", count, size)
-    steps = sorted({1, *(round(count * fifths / 5) for fifths in range(1, 6))})
-    start = time.perf_counter()
+    steps = sorted({1, *(math.ceil(count * part) for part in (0.1, 0.25, 0.5, 0.75, 1))})
+    start, busy = time.perf_counter(), time.process_time()
+
+    def report(what: str) -> None:
+        seconds, processor = time.perf_counter() - start, time.process_time() - busy
+        used = f"{seconds:8.2f} s, {processor:8.2f} s of the processor"
+        print(f"{what:>22}: {used}, {status('VmRSS'):5.0f} MB", flush=True)
 
     def note(done: int, _total: int) -> None:
         if steps and done >= steps[0]:
-            resident, seconds = status("VmRSS"), time.perf_counter() - start
-            print(f"after {done:6d} images: {seconds:8.2f} s, {resident:5.0f} MB", flush=True)
+            report(f"{done} images predicted")
             while steps and done >= steps[0]:
                 steps.pop(0)
 
-    predict(model, find_images([scratch / "images"]), scratch / "maps", on_progress=note)
-    seconds = time.perf_counter() - start
-    print(f"{count} images of {size[0]} x {size[1]}: {count / seconds:.1f} images/s with the table")
-    print(f"and the page; peak {status('VmHWM'):.0f} MB resident")
+    sources = find_images([scratch / "images"])
+    report(f"{count} images found")
+    predict(model, sources, scratch / "maps", on_progress=note)
+    report("table and page written")
+    print(f"peak {status('VmHWM'):.0f} MB; images of {size[0]} x {size[1]}")
 
 
 def timed_command(*arguments: str) -> tuple[float, float]:

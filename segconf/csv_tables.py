@@ -22,10 +22,11 @@ def table_text(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 
     Numbers stay as they are; text that a spreadsheet would compute gets an apostrophe in front.
     """
-    return "".join(_line(row) for row in (columns, *rows))
+    return "".join(table_line(row) for row in (columns, *rows))
 
 
-def _line(row: Sequence[object]) -> str:
+def table_line(row: Sequence[object]) -> str:
+    """A line of `table_text`, for tables that are written piece by piece."""
     cells = [_cell(value) for value in row]
     return (",".join(cells) if cells != [""] else '""') + "\n"  # an empty line is no row
 

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from io import BufferedReader
 from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import TextIO
 
 from segconf.errors import FileError
 
@@ -182,6 +183,21 @@ def write_bytes(path: Path, content: bytes) -> None:
     make_folder(path.parent)
     with replacing(path) as temporary:
         temporary.write_bytes(content)
+
+
+@contextmanager
+def text_writer(path: Path) -> Iterator[TextIO]:
+    """A text file that is written piece by piece and gets its name when the block succeeds.
+
+    Raises:
+        FileError: it cannot be written.
+    """
+    make_folder(path.parent)
+    with (
+        replacing(path) as temporary,
+        temporary.open("w", encoding="utf-8", errors="replace", newline="") as file,
+    ):
+        yield file
 
 
 def make_folder(path: Path) -> None:

@@ -60,12 +60,10 @@ def demo(
 
 def _show_pretrained(report: PredictionReport) -> None:
     """Where the page of the pretrained model is, and why its images are flagged."""
-    from segconf.results.rows import OUT_OF_DISTRIBUTION
-
     record(pretrained_page=report.folder / "review.html")
-    flagged = sum(OUT_OF_DISTRIBUTION in row.flags for row in report.rows)
+    flagged = report.out_of_distribution
     results().print(
-        f"The pretrained model predicted {len(report.rows)} synthetic images. It was trained on "
+        f"The pretrained model predicted {len(report.cases)} synthetic images. It was trained on "
         "real dermoscopy,\nso they are out of distribution for it: "
         f"{flagged} of them are flagged for that, as they should be.\n"
         f"Open this page in a browser: {report.folder / 'review.html'}",

@@ -163,7 +163,7 @@ def predict(
         _count_out_of_distribution(report, model.detector.false_alarm_rate)
     written = not dicom or _write_dicom(report, sources, segments)
     next_step(f"segconf review {shlex.quote(str(out))} --serve")
-    if report.broken or not written:
+    if report.failed or not written:
         raise typer.Exit(SOME_IMAGES_BROKEN)
 
 
@@ -173,7 +173,7 @@ def _write_dicom(report: PredictionReport, sources: Sources, segments: Path | No
     from segconf.results.prediction_folder import PredictionFolder
 
     folder = PredictionFolder(report.folder)
-    rows = unwritten(folder, sources, report.rows)
+    rows = unwritten(folder, sources, report.cases)
     written = write_dicom(folder, rows, segments=segments)
     text = f"Wrote {written.objects} DICOM objects to {written.folder}; they name the patient."
     results().print(text, highlight=False, markup=False)
@@ -184,9 +184,7 @@ def _write_dicom(report: PredictionReport, sources: Sources, segments: Path | No
 
 
 def _count_out_of_distribution(report: PredictionReport, false_alarms: float) -> None:
-    from segconf.results.rows import OUT_OF_DISTRIBUTION
-
-    found = sum(OUT_OF_DISTRIBUTION in row.flags for row in report.rows)
+    found = report.out_of_distribution
     record(out_of_distribution=found)
     if found:
         results().print(
@@ -197,9 +195,8 @@ def _count_out_of_distribution(report: PredictionReport, false_alarms: float) ->
 
 
 def _summarize(report: PredictionReport) -> None:
-    broken = report.broken
-    predicted = len(report.rows) - len(broken)
-    referred = sum(row.is_referred for row in report.rows if not row.error)
+    predicted, referred, failed = report.predicted, report.referred, report.failed
+    broken = report.read(failed[:SHOWN_PROBLEMS])
     skipped = f", {report.skipped} were there already" if report.skipped else ""
     page = report.folder / "review.html"
     verb = "is" if referred == 1 else "are"
@@ -215,11 +212,11 @@ def _summarize(report: PredictionReport) -> None:
         predicted=predicted,
         skipped=report.skipped,
         referred=referred,
-        broken=[{"case": row.case, "error": row.error} for row in broken],
+        broken=[{"case": row.case, "error": row.error} for row in report.broken],
     )
     if not broken:
         return
-    shown = [f"  {row.error}" for row in broken[:SHOWN_PROBLEMS]]
-    more = len(broken) - len(shown)
+    shown = [f"  {row.error}" for row in broken]
+    more = len(failed) - len(shown)
     rest = [f"  and {more} more, named in cases.csv"] if more else []
-    warn("\n".join([f"{counted(len(broken), 'image')} could not be read:", *shown, *rest]))
+    warn("\n".join([f"{counted(len(failed), 'image')} could not be read:", *shown, *rest]))

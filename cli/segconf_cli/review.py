@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from segconf_cli.display import messages, results
+from segconf_cli.display import counted, messages, results
 from segconf_cli.options import MapsPath
 from segconf_cli.outcome import record
 
@@ -40,10 +40,10 @@ def review(
     from segconf.review.page import assemble
 
     folder = PredictionFolder(maps)
-    rows = assemble(folder)
-    record(folder=folder.path, review_page=folder.page_file, cases=len(rows))
+    cases = assemble(folder)
+    record(folder=folder.path, review_page=folder.page_file, cases=cases)
     results().print(
-        f"{len(rows)} cases in {folder.page_file} and {folder.table_file.name}.",
+        f"{counted(cases, 'case')} in {folder.page_file} and {folder.table_file.name}.",
         highlight=False,
         markup=False,
     )

@@ -59,6 +59,7 @@ PIXELS_IN_FLIGHT = 64_000_000
 """Pixels of all images between decoding and encoding; one larger image goes alone."""
 _SPARE_IMAGES = 2
 Progress = Callable[[int, int], None]
+OnRow = Callable[[CaseRow], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,14 +97,14 @@ class Job:
         self._weights: dict[Future[CaseRow | None], int] = {}
         self._in_flight = 0
 
-    def run(self, sources: Sequence[Source], on_progress: Progress | None) -> list[CaseRow]:
+    def run(self, sources: Sequence[Source], on_row: OnRow, on_progress: Progress | None) -> None:
         """Predict the images that are not complete yet; broken ones do not stop the others.
 
         A file is looked at when its turn comes: the first result does not wait for all of them.
+        Rows are handed out as they are written, and none is kept.
         """
         waiting = ((source, _pixel_count(source)) for source in sources)
         following = next(waiting, None)
-        rows: list[CaseRow] = []
         done = 0
         alone = self._takes_images_alone(sources)
         with self._model.single_threaded() if alone else nullcontext(), self._closing():
@@ -115,10 +116,10 @@ class Job:
                     self._predict()
                 finished = self._collect(block=not self._reading)
                 done += len(finished)
-                rows += [row for row in finished if row is not None]
+                for row in filter(None, finished):
+                    on_row(row)
                 if on_progress is not None:
                     on_progress(done, len(sources))
-        return rows
 
     def _begin(self, source: Source, weight: int, *, alone: bool) -> None:
         self._in_flight += weight

@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -22,31 +22,60 @@ from segconf.locks import locked
 from segconf.outputs import check_output
 from segconf.overlays.overlay import NOTICE
 from segconf.results.prediction_folder import PredictionFolder
-from segconf.results.rows import CaseRow
+from segconf.results.rows import OUT_OF_DISTRIBUTION, CaseRow
 from segconf.results.run_record import RunRecord
 from segconf.review.page import assemble
 
 _PATIENCE = timedelta(days=30)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class PredictionReport:
-    """How a job went in this process.
+    """How a job went in this process; rows stay on the disk.
 
     Attributes:
         folder: the results.
-        rows: images of this process that were predicted now, and those that failed.
-        skipped: images that were there already.
+        cases: names of the images that this process predicted now, or could not predict.
+        failed: names of those that it could not.
+        referred: how many of the predicted ones an expert should see.
+        out_of_distribution: how many of them are.
+        skipped: how many images were there already.
     """
 
     folder: Path
-    rows: tuple[CaseRow, ...]
-    skipped: int
+    cases: list[str] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)
+    referred: int = 0
+    out_of_distribution: int = 0
+    skipped: int = 0
+
+    @property
+    def predicted(self) -> int:
+        """How many images were predicted now."""
+        return len(self.cases) - len(self.failed)
+
+    @property
+    def rows(self) -> tuple[CaseRow, ...]:
+        """Rows of the cases, read from the folder."""
+        return self.read(self.cases)
 
     @property
     def broken(self) -> tuple[CaseRow, ...]:
-        """Images that could not be read."""
-        return tuple(row for row in self.rows if row.error)
+        """Rows of the images that could not be predicted."""
+        return self.read(self.failed)
+
+    def read(self, cases: Sequence[str]) -> tuple[CaseRow, ...]:
+        """Rows of some cases."""
+        return tuple(PredictionFolder(self.folder).read_rows(cases))
+
+    def add(self, row: CaseRow) -> None:
+        """Count a case."""
+        self.cases.append(row.case)
+        if row.error:
+            self.failed.append(row.case)
+            return
+        self.referred += row.is_referred
+        self.out_of_distribution += OUT_OF_DISTRIBUTION in row.flags
 
 
 def predict(
@@ -81,12 +110,15 @@ def predict(
         claim(folder, describe_run(model, sources, options), inputs=sources.folders)
     rank = Shard(int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1")))
     own = rank.own((shard or Shard()).own(sources.items))
+    report = PredictionReport(folder.path)
     with _meeting_at_the_end(rank):
-        rows = Job(model, folder, options).run(own, on_progress)
+        Job(model, folder, options).run(own, report.add, on_progress)
     if rank.index == 0:
         assemble(folder)
-    rows.sort(key=lambda row: row.case)
-    return PredictionReport(folder.path, tuple(rows), len(own) - len(rows))
+    report.cases.sort()
+    report.failed.sort()
+    report.skipped = len(own) - len(report.cases)
+    return report
 
 
 def _found(images: Path | str | Sequence[Path | str], *, exclude: Path) -> Sources:

@@ -1,7 +1,7 @@
 """`predict --dicom`: the results of a prediction folder as DICOM objects of the source study."""
 
 import importlib.util
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -60,21 +60,23 @@ def check_sources(sources: Sources) -> None:
             )
 
 
-def unwritten(folder: PredictionFolder, sources: Sources, rows: Sequence[CaseRow]) -> list[CaseRow]:
-    """The given rows, and those of images that were predicted before but have no objects yet."""
-    now = {row.case for row in rows}
+def unwritten(
+    folder: PredictionFolder, sources: Sources, cases: Sequence[str]
+) -> Iterator[CaseRow]:
+    """Rows of the cases, and of images that were predicted before but have no objects yet."""
+    now = set(cases)
     before = [
-        folder.read_row(folder.row(source.case))
+        source.case
         for source in sources.items
         if source.case not in now
         and folder.row(source.case).is_file()
         and not (folder.path / FOLDER / source.case / LAST).is_file()
     ]
-    return [*rows, *before]
+    return folder.read_rows([*cases, *before])
 
 
 def write_dicom(
-    folder: PredictionFolder, rows: Sequence[CaseRow], *, segments: Path | None = None
+    folder: PredictionFolder, rows: Iterable[CaseRow], *, segments: Path | None = None
 ) -> DicomReport:
     """Write mask, probabilities, confidence and overlay of cases as DICOM objects.
 

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -109,19 +109,19 @@ class PredictionFolder:
             and all(is_regular(file) for file in files)
         )
 
-    def row_files(self) -> list[Path]:
-        """Rows of all cases that were finished, by name."""
+    def cases(self) -> list[str]:
+        """Names of all cases that were finished, in their order."""
         root = self.path / "review" / "rows"
-        return sorted(path for path in root.rglob("*.json") if not path.name.startswith("."))
+        files = (path for path in root.rglob("*.json") if not path.name.startswith("."))
+        return sorted(path.relative_to(root).as_posix().removesuffix(".json") for path in files)
+
+    def read_rows(self, cases: Iterable[str]) -> Iterator[CaseRow]:
+        """Rows of cases, one after another: there may be many."""
+        return (read_row(self.row(case), case) for case in cases)
 
     def rows(self) -> list[CaseRow]:
         """All cases by name."""
-        return sorted(map(self.read_row, self.row_files()), key=lambda row: row.case)
-
-    def read_row(self, path: Path) -> CaseRow:
-        """The row of a file of the folder, whose name is that of its case."""
-        root = self.path / "review" / "rows"
-        return read_row(path, path.relative_to(root).as_posix().removesuffix(".json"))
+        return list(self.read_rows(self.cases()))
 
     def record(self) -> RunRecord:
         """What the folder says about itself."""

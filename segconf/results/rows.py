@@ -2,12 +2,11 @@
 
 import json
 import math
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 from segconf.config.records import read_dataclass
-from segconf.csv_tables import table_text
+from segconf.csv_tables import table_line
 from segconf.errors import DataError
 from segconf.images.image_format import format_of, image_suffix
 
@@ -144,15 +143,15 @@ def read_row(path: Path, case: str) -> CaseRow:
     return row
 
 
-def table(rows: Iterable[CaseRow]) -> str:
-    """`cases.csv`: rows by name, numbers with six digits, nothing where nothing applies."""
-    return table_text(COLUMNS, map(_cells, rows))
+TABLE_HEAD = table_line(COLUMNS)
+"""First line of `cases.csv`."""
 
 
-def _cells(row: CaseRow) -> list[object]:
+def case_line(row: CaseRow) -> str:
+    """A line of `cases.csv`: numbers with six digits, nothing where nothing applies."""
     values = row.plain()
     for name in NUMBERS:
         value = values[name]
         values[name] = "" if value is None else f"{value:.6f}"
     values["flags"] = SEPARATOR.join(row.flags)
-    return [values[name] for name in COLUMNS]
+    return table_line([values[name] for name in COLUMNS])

@@ -1,13 +1,12 @@
 """Structures: size, confidence and parts of every class that was found, and `structures.csv`."""
 
 import math
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields, replace
 
 import cv2
 import numpy as np
 
-from segconf.csv_tables import read_table, table_text
+from segconf.csv_tables import read_table, table_line, table_text
 from segconf.errors import DataError
 from segconf.files import write_text
 from segconf.images.types import ByteArray, Image
@@ -117,7 +116,7 @@ def count_components(found: ByteArray) -> int:
 
 
 def write_structures(folder: PredictionFolder, row: CaseRow, maps: Maps) -> None:
-    """Write the structures of a case, a table of its own until `merge_structures`."""
+    """Write the structures of a case, a table of its own until `structure_lines`."""
     lines = []
     for structure in find_structures(row, maps):
         values = asdict(structure)
@@ -127,17 +126,18 @@ def write_structures(folder: PredictionFolder, row: CaseRow, maps: Maps) -> None
     write_text(folder.structures(row.case), table_text(COLUMNS, lines))
 
 
-def merge_structures(folder: PredictionFolder, rows: Iterable[CaseRow]) -> str:
-    """`structures.csv`: a line per case and class, six digits, nothing where nothing applies.
+STRUCTURES_HEAD = table_line(COLUMNS)
+"""First line of `structures.csv`."""
 
-    Cases that were predicted by an earlier version have none.
+
+def structure_lines(folder: PredictionFolder, row: CaseRow) -> list[str]:
+    """Lines of `structures.csv` for a case, one per class: six digits, or nothing.
+
+    A case that was predicted by an earlier version has none.
     """
-    lines = []
-    for row in rows:
-        path = folder.structures(row.case)
-        if row.error or not path.exists():
-            continue
-        way_out = "Remove it and predict the case again."
-        found = read_table(path, COLUMNS, error=DataError, way_out=way_out)
-        lines += [[row.case, *(line[name] for name in COLUMNS[1:])] for line in found]
-    return table_text(COLUMNS, lines)
+    path = folder.structures(row.case)
+    if row.error or not path.exists():
+        return []
+    way_out = "Remove it and predict the case again."
+    found = read_table(path, COLUMNS, error=DataError, way_out=way_out)
+    return [table_line([row.case, *(line[name] for name in COLUMNS[1:])]) for line in found]

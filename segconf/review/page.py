@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from segconf.files import write_text
+from segconf.files import text_writer
 from segconf.locks import locked
 from segconf.overlays.contours import shown_contours
 from segconf.overlays.overlay import NOTICE
 from segconf.results.prediction_folder import PredictionFolder
-from segconf.results.rows import OUT_OF_DISTRIBUTION, CaseRow, table
+from segconf.results.rows import OUT_OF_DISTRIBUTION, TABLE_HEAD, CaseRow, case_line
 from segconf.results.run_record import RunRecord
-from segconf.results.structures import merge_structures
+from segconf.results.structures import STRUCTURES_HEAD, structure_lines
 from segconf.review.page_maps import page_confidence, page_level, script_safe
 
 SCRIPTS = (
@@ -40,14 +40,23 @@ def review_page(rows: Sequence[CaseRow], record: RunRecord, *, served: bool = Fa
         record: of the prediction.
         served: let the page speak with the server that it came from, and save there.
     """
-    values = {**_data(rows, record), "served": served, "texts": json.loads(_part("texts.json"))}
-    return (
+    before, after = _around_cases(record, served=served)
+    return before + ",\n".join(map(_case_data, rows)) + after
+
+
+def _around_cases(record: RunRecord, *, served: bool) -> tuple[str, str]:
+    """The page before and after its cases, which are many."""
+    values = {**_data(record), "served": served, "texts": json.loads(_part("texts.json"))}
+    data = script_safe({**values, "cases": []})
+    before, after = (
         _part("page.html")
         .replace("/*CONNECT*/", "connect-src 'self'; " if served else "")
         .replace("/*STYLE*/", _part("page.css"))
         .replace("/*SCRIPT*/", _script())
-        .replace("/*DATA*/", f"window.segconfData = {script_safe(values)};")
+        .split("/*DATA*/")
     )
+    end = "]}"  # of the cases and the data
+    return f"{before}window.segconfData = {data.removesuffix(end)}", f"{end};{after}"
 
 
 def _script() -> str:
@@ -60,7 +69,17 @@ def _part(name: str) -> str:
     return files("segconf.review").joinpath("web", name).read_text(encoding="utf-8")
 
 
-def _data(rows: Sequence[CaseRow], record: RunRecord) -> dict[str, Any]:
+def _case_data(row: CaseRow) -> str:
+    """A case as the script reads it."""
+    return script_safe(
+        {
+            name: round(value, _DIGITS) if isinstance(value, float) else value
+            for name, value in row.plain().items()
+        }
+    )
+
+
+def _data(record: RunRecord) -> dict[str, Any]:
     scale = record.scale
     every = page_confidence(np.arange(_LEVELS), scale.lowest)[None]  # (1, 256)
     legend = np.linspace(scale.lowest, 1, _LEGEND_COLOURS, dtype=np.float32)[None]
@@ -86,25 +105,30 @@ def _data(rows: Sequence[CaseRow], record: RunRecord) -> dict[str, Any]:
             "contours": [asdict(contour) for contour in shown_contours(scale.contours)],
             "ood_flag": OUT_OF_DISTRIBUTION,
         },
-        "cases": [
-            {
-                name: round(value, _DIGITS) if isinstance(value, float) else value
-                for name, value in row.plain().items()
-            }
-            for row in rows
-        ],
     }
 
 
-def assemble(folder: PredictionFolder) -> list[CaseRow]:
-    """Write both tables and the page for all cases of a folder.
+def assemble(folder: PredictionFolder) -> int:
+    """Write both tables and the page for all cases of a folder; returns their number.
 
     Shards may do this at once: one waits for the other, so that the last one has seen every row.
+    One case after another is read and written, so that the memory does not grow with the folder.
     """
     record = folder.record()
     with locked(folder.path, wait=True):
-        rows = folder.rows()
-        write_text(folder.table_file, table(rows))
-        write_text(folder.structures_file, merge_structures(folder, rows))
-        write_text(folder.page_file, review_page(rows, record))
-    return rows
+        names = folder.cases()
+        before, after = _around_cases(record, served=False)
+        with (
+            text_writer(folder.table_file) as cases,
+            text_writer(folder.structures_file) as structures,
+            text_writer(folder.page_file) as page,
+        ):
+            cases.write(TABLE_HEAD)
+            structures.write(STRUCTURES_HEAD)
+            page.write(before)
+            for number, row in enumerate(folder.read_rows(names)):
+                cases.write(case_line(row))
+                structures.writelines(structure_lines(folder, row))
+                page.write((",\n" if number else "") + _case_data(row))
+            page.write(after)
+    return len(names)

@@ -93,7 +93,7 @@ def script_safe(value: object) -> str:
     return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
 
 
-def fitting_size(shape: tuple[int, ...], side: int) -> tuple[int, int]:
+def fitting_size(shape: tuple[float, ...], side: int) -> tuple[int, int]:
     """Height and width with the longest side at most `side`."""
     factor = min(1.0, side / max(shape))
     return max(1, round(shape[0] * factor)), max(1, round(shape[1] * factor))

@@ -56,29 +56,48 @@ def write_page_files(
     maps: tuple[Pixels, Levels],
     scale: Scale,
     regions: Regions | None = None,
-) -> None:
-    """Write what the review page loads for a case: image, thumbnail, confidence map.
+) -> Pixels:
+    """Write what the review page loads for a case: image and confidence map.
 
     Args:
         folder: of the prediction.
         case: its name.
         image: (C, H, W).
         maps: mask and confidence levels, each (H, W).
-        scale: levels of the thumbnail, and the contours.
+        scale: with the contours.
         regions: (H, W) pixels inside of the contours, where they do not follow from the maps.
+
+    Returns:
+        The image (h, w, 3) as the page shows it.
     """
-    mask, levels = maps
-    size = View(max_side=PAGE_SIDE).size(*mask.shape)
+    size = View(max_side=PAGE_SIDE).size(*maps[0].shape)
     shown = shown_image(image, size)  # (h, w, 3)
     write_jpeg(folder.shown_image(case), shown)
-    small = fitting_size(mask.shape, THUMBNAIL_SIDE)
+    write_text(folder.page_map(case), page_map(case, maps, scale, regions))
+    return shown
+
+
+def write_thumbnail(
+    path: Path, shown: Pixels, maps: tuple[Pixels, Levels], scale: Scale, aspect: float = 1.0
+) -> None:
+    """Write a small overlay for the queue of the review page.
+
+    Args:
+        path: of the file.
+        shown: (h, w, 3) the image.
+        maps: mask and confidence levels, each (H, W).
+        scale: levels that are shaded.
+        aspect: height of a pixel divided by its width.
+    """
+    mask, levels = maps
+    height, width = mask.shape
+    small = fitting_size((height * max(1, aspect), width * max(1, 1 / aspect)), THUMBNAIL_SIDE)
     shrunk = cv2.resize(shown, small[::-1], interpolation=cv2.INTER_AREA)
     thumbnail = np.asarray(shrunk, np.uint8).reshape(*small, 3)
     shown_mask, shown_levels = sampled(mask, small), sampled(levels, small)
     draw_bands(thumbnail, as_fraction(shown_levels), scale)
     draw_contour(thumbnail, shown_mask)
-    write_jpeg(folder.thumbnail(case), thumbnail)
-    write_text(folder.page_map(case), page_map(case, maps, scale, regions))
+    write_jpeg(path, thumbnail)
 
 
 def write_jpeg(path: Path, pixels: Pixels) -> None:
@@ -98,10 +117,10 @@ def write_case(
     mask, levels = maps.mask[row.slice], maps.levels[row.slice]
     shown = case_scale(scale, row)
     regions = maps.regions[row.slice] if maps.regions is not None and shown.contours else None
-    picture = overlay(
-        pixels, mask, levels, style=style, scale=shown, regions=regions, view=View.of(image)
-    )
+    view = View.of(image)
+    picture = overlay(pixels, mask, levels, style=style, scale=shown, regions=regions, view=view)
     write_png(folder.overlay(row.case), picture)
-    write_page_files(folder, row.case, pixels, (mask, levels), shown, regions)
+    large = write_page_files(folder, row.case, pixels, (mask, levels), shown, regions)
+    write_thumbnail(folder.thumbnail(row.case), large, (mask, levels), shown, view.aspect)
     write_structures(folder, row, maps)
     write_row(folder, row)

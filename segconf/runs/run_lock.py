@@ -3,27 +3,28 @@
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
-from typing import Concatenate, ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar
 
 from segconf.locks import locked
 from segconf.runs.run_folder import RunFolder
 
 TASK = "trains or calibrates it"
-Options = ParamSpec("Options")
+Given = ParamSpec("Given")
 Result = TypeVar("Result")
-_Changing = Callable[Concatenate[Path | str, Options], Result]
 
 
-def alone_in_run(change: _Changing[Options, Result]) -> _Changing[Options, Result]:
-    """A function of a run that holds its lock; a training that calls it holds it already.
+def alone_in_run(change: Callable[Given, Result]) -> Callable[Given, Result]:
+    """A function whose first argument is `run`, and that holds the lock of it.
 
-    It raises `LockedError` where another process is at work.
+    A training that calls it holds the lock already. Where another process is at work, it raises
+    `LockedError`.
     """
 
     @wraps(change)
-    def alone(run: Path | str, *args: Options.args, **options: Options.kwargs) -> Result:
-        RunFolder(Path(run)).data()  # says so if this is no run folder, before a lock lies in it
-        with locked(Path(run), wait=False, task=TASK, again=True):
-            return change(run, *args, **options)
+    def alone(*args: Given.args, **options: Given.kwargs) -> Result:
+        run = Path(str(args[0] if args else options["run"]))
+        RunFolder(run).data()  # says so if this is no run folder, before a lock lies in it
+        with locked(run, wait=False, task=TASK, again=True):
+            return change(*args, **options)
 
     return alone

@@ -67,7 +67,7 @@ def maps(tmp_path_factory):
     written = write_dicom(folder, report.rows, segments=root / "codes.json")
     assert written.problems == ()
     assert written.objects == 5 + 5 + 4  # no parametric map of a photograph
-    assert unwritten(folder, sources, []) == []
+    assert list(unwritten(folder, sources, [])) == []
     return folder
 
 

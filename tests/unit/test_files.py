@@ -4,9 +4,11 @@ import errno
 import os
 import socket
 import threading
+from types import SimpleNamespace
 
 import pytest
 
+from segconf import files
 from segconf.errors import FileError
 from segconf.files import (
     inside,
@@ -17,6 +19,8 @@ from segconf.files import (
     read_text,
     remove_leftovers,
     replacing,
+    sync_folder,
+    text_writer,
     write_text,
 )
 
@@ -146,3 +150,27 @@ def test_two_writers_of_one_file_do_not_meet(tmp_path):
     for thread in threads:
         thread.join()
     assert (tmp_path / "a").read_text() in texts
+
+
+def test_windows_has_no_handle_on_a_folder_and_no_signal_that_only_asks(tmp_path, monkeypatch):
+    """Everything but the name of the system is missing here: a call to it would fail."""
+    monkeypatch.setattr(files, "os", SimpleNamespace(name="nt"))
+    sync_folder(tmp_path)
+    (tmp_path / f".{files._MACHINE}-999999999-abc.part").write_text("")
+    remove_leftovers(tmp_path)  # the process may be there: only age tells
+    assert len(list(tmp_path.iterdir())) == 1
+    remove_leftovers(tmp_path, age=0)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_text_that_is_written_piece_by_piece_is_whole_or_absent(tmp_path):
+    path = tmp_path / "new" / "a.csv"
+    with text_writer(path) as file:
+        file.write("a\n")
+        file.writelines(["\u00e4\n", "\ud800\n"])
+        assert not path.exists()
+    assert path.read_bytes() == "a\n\u00e4\n?\n".encode()
+    with pytest.raises(TypeError), text_writer(path) as file:
+        file.writelines(["b", None])
+    assert [one.name for one in path.parent.iterdir()] == ["a.csv"]
+    assert path.read_bytes() == "a\n\u00e4\n?\n".encode()

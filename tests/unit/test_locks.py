@@ -1,13 +1,17 @@
 """One process at a time, and none that has ended stands in the way."""
 
+import importlib.util
 import multiprocessing
 import os
 import signal
 import subprocess
 import sys
+import threading
+from types import SimpleNamespace
 
 import pytest
 
+from segconf import locks
 from segconf.locks import LockedError, locked
 
 HOLD = """
@@ -96,3 +100,51 @@ def test_a_child_does_not_keep_the_lock_of_its_parent(tmp_path):
     finally:
         release.set()
         child.join()
+
+
+def test_a_thread_may_go_on_with_the_lock_that_it_holds(tmp_path):
+    with locked(tmp_path, wait=False):
+        with locked(tmp_path, wait=False, again=True):
+            pass
+        assert (tmp_path / ".lock").exists()  # the inner block has not let go of it
+        refused = []
+
+        def other():
+            try:
+                with locked(tmp_path, wait=False, again=True):
+                    pass
+            except LockedError as error:
+                refused.append(error)
+
+        thread = threading.Thread(target=other)
+        thread.start()
+        thread.join()
+        assert len(refused) == 1
+
+
+def test_windows_locks_a_byte_and_removes_the_file_after_it_is_closed(tmp_path, monkeypatch):
+    """The module as Windows would load it, with its library replaced by one that takes notes."""
+    done = []
+    library = SimpleNamespace(LK_NBLCK=2, locking=lambda *given: done.append(("lock", given[1:])))
+    monkeypatch.setitem(sys.modules, "msvcrt", library)
+    monkeypatch.setattr(sys, "platform", "win32")
+    place = importlib.util.spec_from_file_location("windows_locks", locks.__file__)
+    windows = importlib.util.module_from_spec(place)
+    place.loader.exec_module(windows)
+    monkeypatch.setattr(sys, "platform", "linux")
+
+    def close(handle):
+        done.append(("close", (tmp_path / ".lock").exists()))
+        os.close(handle)
+
+    flags = {"O_RDWR": os.O_RDWR, "O_CREAT": os.O_CREAT}
+    known = {name: getattr(os, name) for name in ("open", "fstat", "path")}
+    monkeypatch.setattr(windows, "os", SimpleNamespace(name="nt", close=close, **flags, **known))
+    with windows.locked(tmp_path, wait=False):
+        assert (tmp_path / ".lock").exists()
+    assert done == [("lock", (2, 1)), ("close", True)]
+    assert list(tmp_path.iterdir()) == []
+
+    library.locking = lambda *_given: (_ for _ in ()).throw(PermissionError)
+    with pytest.raises(windows.LockedError), windows.locked(tmp_path, wait=False):
+        pass

@@ -170,7 +170,7 @@ def test_the_list_and_its_contact_sheet(run, tmp_path):
     assert [row["id"] for row in rows] == ids(queue)
     assert [row["rank"] for row in rows] == ["1", "2", "3", "4"]
     assert {row["run"] for row in rows} == {"../run"}
-    write_contact_sheet(queue, tmp_path / "next.png", device="cpu")
+    write_contact_sheet(queue, tmp_path / "next.png")
     with PIL.Image.open(tmp_path / "next.png") as sheet:
         pixels = np.asarray(sheet.convert("RGB")).astype(int)
     # Four tiles of 240 pixels, 12 apart. In the corner of each one is the ground of its image,

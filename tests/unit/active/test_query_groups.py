@@ -63,7 +63,7 @@ def test_a_patient_is_offered_whole_and_ranked_by_the_mean_of_its_images(run, tm
     assert [row["id"] for row in rows] == [*members("unsure"), *members("mixed")]
     assert [row["rank"] for row in rows] == ["1", "1", "2", "2", "2"]
     assert [row["group"] for row in rows] == ["unsure"] * 2 + ["mixed"] * 3
-    write_contact_sheet(queue, tmp_path / "next.png", device="cpu")
+    write_contact_sheet(queue, tmp_path / "next.png")
     with pytest.raises(ConfigError, match="budget = 4: only 3 groups can be asked for"):
         query(run, Query(4, device="cpu"))
 

@@ -16,7 +16,7 @@ from segconf.results.prediction_folder import PredictionFolder, RunRecord, selec
 from segconf.results.rows import OUT_OF_DISTRIBUTION, CaseRow
 from segconf.review.page import assemble, review_page
 from segconf.review.page_maps import page_map, script_safe
-from segconf.review.pictures import case_scale
+from segconf.review.pictures import case_scale, write_thumbnail
 
 SCALE = Scale((Step(2, 0.5), Step(4, 0.75), Step(10, 0.9), Step(100, 0.99)), 4, 10)
 RECORD = RunRecord(
@@ -136,7 +136,7 @@ def test_assembling_takes_every_row_there_is(tmp_path):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(CaseRow(case, f"{case}.png", error="broken" * (case == "b")).to_json())
 
-    assert [row.case for row in assemble(folder)] == ["a/c", "b"]
+    assert assemble(folder) == 2
     lines = folder.table_file.read_text().splitlines()
     assert [line.split(",")[0] for line in lines] == ["case", "a/c", "b"]
     assert [row["case"] for row in page_data(folder.page_file.read_text())["cases"]] == ["a/c", "b"]
@@ -148,3 +148,15 @@ def test_assembling_takes_every_row_there_is(tmp_path):
 def test_a_folder_that_is_none_says_so(tmp_path):
     with pytest.raises(DataError, match="not a prediction folder"):
         PredictionFolder(tmp_path).record()
+
+
+@pytest.mark.parametrize(
+    ("aspect", "size"), [(1.0, (168, 84)), (3.0, (112, 168)), (0.25, (168, 21))]
+)
+def test_thumbnails_have_the_shape_of_their_pixels(tmp_path, aspect, size):
+    """A picture of 400 rows and 800 columns; a pixel is `aspect` times as high as it is wide."""
+    mask, levels = np.zeros((400, 800), np.uint8), np.zeros((400, 800), np.uint16)
+    shown = np.zeros((400, 800, 3), np.uint8)
+    write_thumbnail(tmp_path / "a.jpg", shown, (mask, levels), SCALE, aspect)
+    with PIL.Image.open(tmp_path / "a.jpg") as picture:
+        assert picture.size == size
