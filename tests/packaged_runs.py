@@ -14,15 +14,17 @@ from segconf.checkpoints.weights import load_checkpoint, save_checkpoint, weight
 from segconf.config.schema import ExperimentConfig
 from segconf.models.unet import build_unet
 from segconf.ood.detector import Described, OODDetector, save_detector
-from segconf.ood.features import pooled_features
+from segconf.ood.features import chosen_stages, pooled_features
 
 
-def calibrated_run(folder, *, method="softmax", members=1, grid=(96, 128), seed=0):
+def calibrated_run(
+    folder, *, method="softmax", members=1, grid=(96, 128), seed=0, encoder="resnet18"
+):
     """A run folder with random weights, a temperature of 1.7, a threshold and a detector."""
     config = ExperimentConfig.model_validate(
         {
             "data": {"size": [32, 64]},
-            "model": {"encoder": "resnet18", "encoder_weights": "none", "classes": 3},
+            "model": {"encoder": encoder, "encoder_weights": "none", "classes": 3},
             "training": {"method": method, "members": members},
         }
     )
@@ -61,8 +63,10 @@ def fitted_detector(network, grid, band):
     noise = torch.randn(24, 3, *grid, generator=generator)
     contrast = torch.rand(24, 1, 1, 1, generator=generator) + 0.5
     with torch.no_grad():
-        found = pooled_features(network.eval().encoder(contrast * noise))[:, None]
-    return OODDetector.fit(found[:16], found[16:], Described(grid, band, (64, 64, 64)))
+        maps = network.eval().encoder(contrast * noise)
+        found = pooled_features(maps)[:, None]
+    channels = tuple(stage.shape[1] for stage in chosen_stages(maps))
+    return OODDetector.fit(found[:16], found[16:], Described(grid, band, channels))
 
 
 def threshold():

@@ -15,6 +15,7 @@ class PackageFormat(StrEnum):
 
     ONNX = "onnx"
     MONAI = "monai"
+    PAGE = "page"
 
 
 def package(
@@ -28,14 +29,27 @@ def package(
         Path, typer.Option(help="The file, or the folder of a bundle.", show_default=False)
     ],
     format: Annotated[PackageFormat, typer.Option(help="What is written.")] = PackageFormat.ONNX,  # noqa: A002
+    runtime: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER|TGZ",
+            help="For a page: the npm package onnxruntime-web. By default npm gets it, once.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Package a trained network with the preparation of its input, for use without segconf.
+
+    A page is one HTML file that segments in the browser, without a server and without the network.
 
     Example: segconf package runs/isic-consistency-250-seed0 --format onnx --out model.onnx
     """
     from segconf.packaging.package import package_monai, package_onnx
 
     match format:
+        case PackageFormat.PAGE:
+            _page(run, out, runtime)
+            return
         case PackageFormat.ONNX:
             written = package_onnx(run, out)
         case PackageFormat.MONAI:
@@ -44,6 +58,27 @@ def package(
     results().print(
         f"Wrote {written.path} ({written.size / 1e6:.1f} MB). Probabilities differ from those of "
         f"the run by at most {written.difference:.1g} (research use, not a medical device).",
+        highlight=False,
+        markup=False,
+    )
+
+
+def _page(run: Path, out: Path, runtime: Path | None) -> None:
+    from segconf.packaging.browser_page import package_page
+
+    written = package_page(run, out, runtime=runtime)
+    record(
+        path=written.path,
+        bytes=written.size,
+        bits=written.bits,
+        equal_pixels=written.equal,
+        fingerprint=written.fingerprint,
+    )
+    results().print(
+        f"Wrote {written.path} ({written.size / 1e6:.1f} MB, weights of {written.bits} bits). "
+        f"Masks are those of the run in at least {written.equal:.2%} of the pixels of an image. "
+        f"Open it in a browser; its footer shows {written.fingerprint[:16]} (research use, not a "
+        "medical device).",
         highlight=False,
         markup=False,
     )

@@ -29,7 +29,11 @@ def review(
     ] = True,
     import_file: Annotated[
         Path | None,
-        typer.Option("--import", metavar="FILE", help="Take corrections.json of the page."),
+        typer.Option(
+            "--import",
+            metavar="FILE",
+            help="Take corrections.json of the page, or the .zip of the page of a model.",
+        ),
     ] = None,
 ) -> None:
     """Write cases.csv and review.html again, for all parts of a job that are done.
@@ -40,6 +44,8 @@ def review(
     from segconf.review.page import assemble
 
     folder = PredictionFolder(maps)
+    if import_file is not None:
+        _import(folder, import_file)
     cases = assemble(folder)
     record(folder=folder.path, review_page=folder.page_file, cases=cases)
     results().print(
@@ -47,16 +53,18 @@ def review(
         highlight=False,
         markup=False,
     )
-    if import_file is not None:
-        _import(folder, import_file)
     if serve:
         _serve(folder, port=port, browser=browser)
 
 
 def _import(folder: "PredictionFolder", path: Path) -> None:
+    from segconf.review.page_archive import import_archive, is_archive
     from segconf.review.store import ReviewStore
 
-    report = ReviewStore(folder).import_file(path)
+    if is_archive(path):
+        report = import_archive(folder, path)
+    else:
+        report = ReviewStore(folder).import_file(path)
     record(decisions=report.cases, masks=report.masks, replaced=report.replaced)
     text = f"{len(report.cases)} decisions and {len(report.masks)} corrected masks taken."
     if report.replaced:

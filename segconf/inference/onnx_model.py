@@ -1,6 +1,6 @@
 """A packaged network, computed by ONNX Runtime without PyTorch."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -145,6 +145,20 @@ class OnnxModel(Model):
         if self._threads not in self._sessions:
             self._sessions[self._threads] = _open(self.file, self._providers, self._threads)
         return self._sessions[self._threads]
+
+
+def graph_outputs(content: bytes, inputs: Mapping[str, ByteArray]) -> dict[str, NDArray[Any]]:
+    """All outputs of a graph that is no file yet, by name.
+
+    Raises:
+        ConfigError: ONNX Runtime is not installed.
+    """
+    providers = _providers("cpu")
+    from onnxruntime import InferenceSession
+
+    session = InferenceSession(content, providers=providers)
+    names = [one.name for one in session.get_outputs()]
+    return dict(zip(names, session.run(names, dict(inputs)), strict=True))
 
 
 def _open(path: Path, providers: Sequence[str], threads: int) -> Any:

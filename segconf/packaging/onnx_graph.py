@@ -26,6 +26,7 @@ from segconf.packaging.deployed import DeployedEncoder, DeployedNetwork, network
 OPSET = 18
 """The first in which shrinking can be antialiased."""
 IR_VERSION = 10
+Infos = Sequence[onnx.ValueInfoProto]
 
 
 @dataclass
@@ -97,33 +98,40 @@ def build_graph(model: TorchModel, *, resize: bool = True) -> onnx.ModelProto:
     graph = GraphBuilder()
     planes = graph.add("Transpose", ["image"], "planes", perm=[0, 3, 1, 2])
     module = DeployedNetwork(networks, temperature=model.temperature, features=model.shares_grid)
-    inputs = _normalized(graph, model, planes, "network", [size] if resize else [])
-    exported = _export(module, size, channels)
+    inputs = normalized(graph, model, planes, "network", [size] if resize else [])
+    exported = export_module(module, size, channels)
     found = graph.include(exported, "network/", {exported.graph.input[0].name: inputs})
     graph.add("Identity", found[:1], "logits")
-    outputs = [*_maps(graph, resize=resize), _output("logits", TensorProto.FLOAT, "bk", size)]
+    outputs = [
+        *_maps(graph, resize=resize),
+        described_output("logits", TensorProto.FLOAT, "bk", size),
+    ]
     features = found[1] if model.shares_grid else None
     if resize and model.detector is not None and not model.shares_grid:
         encoder = DeployedEncoder(networks[0].get_submodule("encoder"))
         grids = dict.fromkeys((model.detector.band, model.detector.grid))
-        described = _export(encoder, model.detector.grid, channels)
-        finer = _normalized(graph, model, planes, "detector", list(grids))
+        described = export_module(encoder, model.detector.grid, channels)
+        finer = normalized(graph, model, planes, "detector", list(grids))
         source = {described.graph.input[0].name: finer}
         features = graph.include(described, "detector/", source)[0]
     if features is not None:
-        outputs.append(_ood_score(graph, model, features))
+        outputs.append(ood_score(graph, model, features))
     sides = ("height", "width") if resize else size
     image = helper.make_tensor_value_info("image", TensorProto.UINT8, ["batch", *sides, channels])
-    made = helper.make_graph(
-        graph.nodes, "segconf", [image], outputs, initializer=list(graph.constants.values())
-    )
+    return finished(graph, [image], outputs)
+
+
+def finished(graph: GraphBuilder, inputs: Infos, outputs: Infos) -> onnx.ModelProto:
+    """The whole model, checked."""
+    constants = list(graph.constants.values())
+    made = helper.make_graph(graph.nodes, "segconf", inputs, outputs, initializer=constants)
     opset = helper.make_opsetid("", OPSET)
     whole = helper.make_model(made, opset_imports=[opset], ir_version=IR_VERSION)
     onnx.checker.check_model(whole)
     return whole
 
 
-def _normalized(
+def normalized(
     graph: GraphBuilder, model: TorchModel, planes: str, name: str, sizes: Sequence[Size]
 ) -> str:
     """Pixels as the encoder takes them: ``pixel / (255 std) - mean / std``.
@@ -177,13 +185,13 @@ def _maps(graph: GraphBuilder, *, resize: bool) -> list[onnx.ValueInfoProto]:
     graph.add("Cast", [classes], "mask", to=TensorProto.UINT8)
     grid = ("height", "width")
     return [
-        _output("mask", TensorProto.UINT8, "b", grid),
-        _output("confidence", TensorProto.FLOAT, "b", grid),
-        _output("probabilities", TensorProto.FLOAT, "bk", grid),
+        described_output("mask", TensorProto.UINT8, "b", grid),
+        described_output("confidence", TensorProto.FLOAT, "b", grid),
+        described_output("probabilities", TensorProto.FLOAT, "bk", grid),
     ]
 
 
-def _ood_score(graph: GraphBuilder, model: TorchModel, description: str) -> onnx.ValueInfoProto:
+def ood_score(graph: GraphBuilder, model: TorchModel, description: str) -> onnx.ValueInfoProto:
     """Mahalanobis distance ``|(f - mean) W|`` of log energies f, in double precision.
 
     The graph follows `ood.energies`, stage by stage of the description (B, F).
@@ -262,14 +270,15 @@ class _Stage:
         return graph.add("Max", [total, zero], f"{name}_energy")
 
 
-def _output(
+def described_output(
     name: str, kind: int, leading: str, grid: tuple[int | str, int | str]
 ) -> onnx.ValueInfoProto:
+    """An output with some leading axes on a grid."""
     axes = {"b": "batch", "k": "classes"}
     return helper.make_tensor_value_info(name, kind, [*(axes[one] for one in leading), *grid])
 
 
-def _export(module: nn.Module, size: Size, channels: int) -> onnx.ModelProto:
+def export_module(module: nn.Module, size: Size, channels: int) -> onnx.ModelProto:
     """A module of images (B, C, h, w), of any batch size, by the exporter of PyTorch."""
     example = torch.zeros(2, channels, *size)
     batch = torch.export.Dim("batch")

@@ -59,7 +59,7 @@ def package_onnx(run: Path | str, out: Path | str) -> Package:
         raise ConfigError(f"out = {path}: an ONNX file is called NAME.onnx.")
     chosen = choose_model(run).path
     check_output_file(path, inputs=[chosen], is_own=_is_packaged)
-    _check_installed("onnx", "onnxscript", "onnxruntime")
+    check_installed("onnx", "onnxscript", "onnxruntime")
     import onnx
 
     from segconf.packaging.onnx_graph import build_graph
@@ -137,7 +137,8 @@ def _is_packaged(path: Path) -> bool:
         return False
 
 
-def _check_installed(*modules: str) -> None:
+def check_installed(*modules: str) -> None:
+    """Refuse to begin without the packages of the extra `onnx`."""
     missing = [name for name in modules if importlib.util.find_spec(name) is None]
     if missing:
         raise ConfigError(

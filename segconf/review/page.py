@@ -1,7 +1,7 @@
 """The review page: one HTML file that holds its style, its script and the table of cases."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from importlib.resources import files
 from typing import Any
@@ -25,6 +25,10 @@ SCRIPTS = (
 """Parts of the script in the order in which they run; the first line of each says what it holds."""
 
 
+FILE_POLICY = "img-src 'self' file: data:; script-src 'self' file: 'unsafe-inline'"
+"""What the page may load: pictures and maps beside it."""
+SLOTS = ("GUARD", "INTAKE", "EXPORT", "ABOUT", "BLOCKS")
+"""Places of the template that the page of a model fills."""
 _DIGITS = 4
 
 
@@ -46,26 +50,51 @@ def review_page(rows: Sequence[CaseRow], record: RunRecord, *, served: bool = Fa
 
 def _around_cases(record: RunRecord, *, served: bool) -> tuple[str, str]:
     """The page before and after its cases, which are many."""
-    values = {**_data(record), "served": served, "texts": json.loads(_part("texts.json"))}
-    data = script_safe({**values, "cases": []})
+    values = {**page_data(record), "served": served, "texts": json.loads(part("texts.json"))}
+    data = data_script({**values, "cases": []})
+    policy = f"connect-src 'self'; {FILE_POLICY}" if served else FILE_POLICY
+    script = one_scope(part(f"{name}.js") for name in SCRIPTS)
+    before, after = page_around(policy=policy, script=script)
+    end = "]};"  # of the cases and the data
+    return f"{before}{data.removesuffix(end)}", f"{end}{after}"
+
+
+def page_around(
+    *, policy: str, script: str, slots: Mapping[str, str] | None = None
+) -> tuple[str, str]:
+    """The page before and after its data: the template with its style and its script.
+
+    Args:
+        policy: what the page may load, as a Content-Security-Policy says it.
+        script: all of it.
+        slots: further parts by the name of their place in the template; `STYLE` is added.
+    """
+    given = slots or {}
+    text = part("page.html")
+    for name in SLOTS:
+        text = text.replace(f"<!--{name}-->", given.get(name, ""))
     before, after = (
-        _part("page.html")
-        .replace("/*CONNECT*/", "connect-src 'self'; " if served else "")
-        .replace("/*STYLE*/", _part("page.css"))
-        .replace("/*SCRIPT*/", _script())
+        text.replace("/*POLICY*/", policy)
+        .replace("/*STYLE*/", part("page.css") + given.get("STYLE", ""))
+        .replace("/*SCRIPT*/", script)
         .split("/*DATA*/")
     )
-    end = "]}"  # of the cases and the data
-    return f"{before}window.segconfData = {data.removesuffix(end)}", f"{end};{after}"
+    return before, after
 
 
-def _script() -> str:
+def data_script(values: dict[str, Any]) -> str:
+    """The script that hands the page its data."""
+    return f"window.segconfData = {script_safe(values)};"
+
+
+def one_scope(parts: Iterable[str]) -> str:
     """All scripts in one scope of their own."""
-    parts = "\n".join(_part(f"{name}.js") for name in SCRIPTS)
-    return f'"use strict";\n(() => {{\n{parts}}})();'
+    joined = "\n".join(parts)
+    return f'"use strict";\n(() => {{\n{joined}}})();'
 
 
-def _part(name: str) -> str:
+def part(name: str) -> str:
+    """A file of the page."""
     return files("segconf.review").joinpath("web", name).read_text(encoding="utf-8")
 
 
@@ -79,7 +108,8 @@ def _case_data(row: CaseRow) -> str:
     )
 
 
-def _data(record: RunRecord) -> dict[str, Any]:
+def page_data(record: RunRecord) -> dict[str, Any]:
+    """What the page knows of the model and its scale."""
     scale = record.scale
     every = page_confidence(np.arange(_LEVELS), scale.lowest)[None]  # (1, 256)
     legend = np.linspace(scale.lowest, 1, _LEGEND_COLOURS, dtype=np.float32)[None]

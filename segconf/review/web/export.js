@@ -10,19 +10,23 @@ const download = (name, type, parts) => {
   setTimeout(() => URL.revokeObjectURL(link.href), 10000);
 };
 const csvCell = (value) => (/[",\r\n]/.test(value) ? `"${value.replaceAll('"', '""')}"` : value);
-const exportCsv = () => {
+const decisionsText = () => {
   const columns = ["case", "file", "decision", "note", "decided_at", "image_sha256"];
   const lines = decidedNames().map((name) => ({ ...byName.get(name), note: "", decision: "", ...decided(name) })).map((row) => columns.map((column) => row[column] || ""));
-  download(`decisions-${run.id}.csv`, "text/csv", [[columns, ...lines].map((line) => line.map(csvCell).join(",")).join("\r\n") + "\r\n"]);
+  return [columns, ...lines].map((line) => line.map(csvCell).join(",")).join("\r\n") + "\r\n";
 };
-const exportJson = async () => {
+const exportCsv = () => download(`decisions-${run.id}.csv`, "text/csv", [decisionsText()]);
+const correctionsParts = async () => {
   const about = { format: "segconf corrections 1", run: run.id, model_sha256: run.model, notice: run.notice };
   const parts = [JSON.stringify(about).slice(0, -1), ',\n"decisions": ['];
-  announce(t("exporting"));
   for (const [number, name] of decidedNames().entries()) {
     const { mask, ...entry } = await entryOf(name);
     parts.push(number ? ",\n" : "\n", JSON.stringify(mask ? { ...entry, mask } : entry));
   }
   parts.push("\n]}\n");
-  download(`corrections-${run.id}.json`, "application/json", parts);
+  return parts;
+};
+const exportJson = async () => {
+  announce(t("exporting"));
+  download(`corrections-${run.id}.json`, "application/json", await correctionsParts());
 };

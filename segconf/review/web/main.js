@@ -102,6 +102,7 @@ const build = () => {
   find("order").value = run.order;
 };
 const start = async () => {
+  for (const row of await source.load()) { cases.push(row); byName.set(row.case, row); }
   build();
   decisions = await storage.load();
   if (served) {
@@ -110,6 +111,6 @@ const start = async () => {
   showTexts();
   listen();
   if (view.shown.length) show(view.shown[0]);
-  else say(t("none"));
+  else say(t(source.empty));
 };
-start();
+const started = start();

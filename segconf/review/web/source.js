@@ -1,8 +1,8 @@
-// Where cases come from: here, files beside the page. Whatever else predicts offers the same: `run`, `cases`, the
-// addresses of the pictures of a case, and its map: { confidence, mask, contours, width, height, levels }.
+// Where cases come from: here, files beside the page. Whatever else predicts offers the same: `run`, what to say while there
+// are no cases, the rows of those that there are, the addresses of the pictures of a case, and its map: { width, height, levels, mask, contours }.
 //   width, height, levels: grid of the confidence map and its 256 levels, a Uint8Array
 //   mask: { size: [height, width], runs } at native size; contours: [{ kind, class, alpha, runs }]
-const fileSource = (data) => {
+const openSource = (data) => {
   const waiting = new Map();
   const address = (folder, name, suffix) => `review/${folder}/${name.split("/").map(encodeURIComponent).join("/")}${suffix}`;
   // A page opened from a file may not read files, but it may run scripts: maps are scripts that call this.
@@ -37,7 +37,8 @@ const fileSource = (data) => {
   };
   return {
     run: data.run,
-    cases: data.cases,
+    empty: "none",
+    load: async () => data.cases,
     image: (row) => address("images", row.case, ".jpg"),
     thumbnail: (row) => address("thumbnails", row.case, ".jpg"),
     map,

@@ -1,8 +1,9 @@
 // What is shown, and what was decided about the cases.
-const source = fileSource(window.segconfData);
-const { run, cases } = source;
+const source = openSource(window.segconfData);
+const { run } = source;
+const cases = [];
 const served = window.segconfData.served;
-const byName = new Map(cases.map((row) => [row.case, row]));
+const byName = new Map();
 const view = { layer: true, contour: true, heat: false, promise: true, base: 1, tall: 1, zoom: 1, x: 0, y: 0, current: null, shown: [] };
 const find = (id) => document.getElementById(id);
 const element = (tag, className, text) => {
