@@ -3,11 +3,15 @@
 Each corruption has three strengths. Images are corrupted at the resolution of their files, then
 brought to the grid of the network; masks stay. AURC and ECE are those of all pixels.
 
-Run: python benchmarks/shift.py RUN [RUN ...] --data ISIC
+With --keep, the numbers of each run are left beside its kept evaluation, for `table.py`. What is
+there already is not measured again.
+
+Run: python benchmarks/shift.py RUN [RUN ...] --data ISIC --keep benchmarks/results/runs/converged
 """
 
 import argparse
 import io
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +21,7 @@ import numpy as np
 import PIL.Image
 from numpy.typing import NDArray
 
+from segconf.files import make_folder, write_text
 from segconf.images.resizing import slices_on_grid
 from segconf.inference.model import Model, load_model
 from segconf.metrics.streaming import ConfidenceMetrics
@@ -33,6 +38,7 @@ BLURS = (0.01, 0.02, 0.04)
 EXPOSURES = ((1.2, 0.85), (1.4, 0.7), (1.7, 0.5))
 """Factors for images that come out too bright and too dark, in turns."""
 QUALITIES = (40, 20, 8)
+SHOWN = ("miou", "aurc", "ece")
 
 
 def colour_cast(image: Pixels, strength: int) -> Pixels:
@@ -75,20 +81,35 @@ def main() -> None:
     parser.add_argument("runs", type=Path, nargs="+")
     parser.add_argument("--data", type=Path)
     parser.add_argument("--split", default="test", choices=("test", "val"))
+    parser.add_argument("--keep", type=Path, help="folder of kept evaluations, by name of the run")
     options = parser.parse_args()
     print("| run | images | mIoU | AURC x10^3 | ECE x10^2 |")
     print("|---|---|---:|---:|---:|")
     for run in options.runs:
-        model = load_model(run, device="cpu")
-        show(run, "home", measure(model, run, options.data, options.split, None))
-        away = []
-        for name, corrupt in CORRUPTIONS.items():
-            for strength in range(3):
-                chosen = (corrupt, strength)
-                away.append(measure(model, run, options.data, options.split, chosen))
-                show(run, f"{name} {strength + 1}", away[-1])
-        mean = {key: float(np.mean([one[key] for one in away])) for key in ("miou", "aurc", "ece")}
-        show(run, "away, mean of 12", mean)
+        file = None if options.keep is None else options.keep / run.name / "shift.json"
+        if file is not None and file.is_file():
+            continue
+        found = measure_all(run, options.data, options.split)
+        away = [values for kind, values in found.items() if kind != "home"]
+        mean = {key: float(np.mean([one[key] for one in away])) for key in SHOWN}
+        show(run, f"away, mean of {len(away)}", mean)
+        if file is not None:
+            make_folder(file.parent)
+            write_text(file, json.dumps({"split": options.split, "images": found}, indent=1) + "\n")
+
+
+def measure_all(run: Path, data: Path | None, split: str) -> dict[str, dict[str, float]]:
+    """mIoU, AURC and ECE at home and under every corruption, shown on the way."""
+    model = load_model(run, device="cpu")
+    kinds: dict[str, tuple[Corruption, int] | None] = {"home": None}
+    for name, corrupt in CORRUPTIONS.items():
+        kinds |= {f"{name} {strength + 1}": (corrupt, strength) for strength in range(3)}
+    found = {}
+    for kind, chosen in kinds.items():
+        values = measure(model, run, data, split, chosen)
+        found[kind] = {key: values[key] for key in SHOWN}
+        show(run, kind, found[kind])
+    return found
 
 
 def measure(

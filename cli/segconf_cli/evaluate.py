@@ -34,6 +34,13 @@ def evaluate(
             rich_help_panel="What is measured",
         ),
     ] = False,
+    weights: Annotated[
+        str,
+        typer.Option(
+            help="best: of the best validation mIoU; last: of the last epoch, not calibrated.",
+            rich_help_panel="What is measured",
+        ),
+    ] = "best",
     ood: Annotated[
         Path | None,
         typer.Option(
@@ -55,9 +62,17 @@ def evaluate(
 
     if split not in {"test", "val"}:
         raise ConfigError(f"--split {split}: expected test or val.")
-    others = () if ood is None else (ood,)
+    if weights not in {"best", "last"}:
+        raise ConfigError(f"--weights {weights}: expected best or last.")
+    if weights == "last" and ood is not None:
+        raise ConfigError("--ood: is measured with the best weights. Leave out --weights last.")
     options = EvaluationOptions(
-        "test" if split == "test" else "val", data, native, device, others=others
+        "test" if split == "test" else "val",
+        data,
+        native,
+        device,
+        others=() if ood is None else (ood,),
+        weights="best" if weights == "best" else "last",
     )
     with counting() as progress:
         evaluation = evaluate_run(run, options, out=out, on_progress=progress)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel
 
-from segconf.errors import TrainingError
+from segconf.errors import CheckpointError, TrainingError
 from segconf.files import check_regular, replacing
 from segconf.history.predictions import PredictionHistory
 from segconf.processes import ProcessGroup
@@ -226,3 +226,25 @@ def _set_random_state(states: list[torch.Tensor]) -> None:
 def history_folder(folder: RunFolder, group: ProcessGroup) -> Path:
     """Where a process keeps its history; alone, directly in the run's history folder."""
     return folder.history if group.world == 1 else folder.history / f"rank{group.rank}"
+
+
+def last_weights(folder: RunFolder) -> dict[str, Tensor]:
+    """Weights after the last epoch of a run, averaged where it averages them.
+
+    Raises:
+        CheckpointError: there is no readable checkpoint.
+    """
+    try:
+        content = _read(folder.state_file)
+        averaged = content["ema"]
+        if averaged is None:
+            weights: dict[str, Tensor] = content["model"]
+            return weights
+        start = "module."
+        return {n.removeprefix(start): w for n, w in averaged.items() if n.startswith(start)}
+    except UNREADABLE as error:
+        reason = str(error).partition("\n")[0] or type(error).__name__
+        raise CheckpointError(
+            f"{folder.state_file}: the weights of the last epoch cannot be read ({reason}). "
+            "Evaluate the best weights instead."
+        ) from error

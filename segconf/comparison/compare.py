@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from segconf.checkpoints.weights import BEST, weights_hash
 from segconf.comparison.published import PUBLISHED, PUBLISHED_METRICS
 from segconf.errors import CheckpointError, ConfigError
-from segconf.evaluation.reading import load_curves, load_summaries, read_metrics
-from segconf.evaluation.report import SUMMARIES
+from segconf.evaluation.image_counts import IMAGE_COUNTS, ImageCounts, load_image_counts
+from segconf.evaluation.reading import read_metrics
 from segconf.metrics.bootstrap import (
     Interval,
     Resampled,
@@ -28,9 +28,8 @@ from segconf.metrics.bootstrap import (
     resampled_unit,
 )
 from segconf.metrics.definitions import METRICS
-from segconf.metrics.image_summary import ImageSummary
-from segconf.metrics.reliability import ReliabilityCurve
-from segconf.metrics.risk_coverage import RiskCoverageCurve
+
+METRICS_FILE = "metrics.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,16 +39,17 @@ class Evaluated:
     path: Path
     about: Mapping[str, Any]
     metrics: Mapping[str, float]  # raw, strict
-    summaries: Mapping[str, ImageSummary]
-    groups: Sequence[str]  # of each image
-    curve: RiskCoverageCurve
-    reliability: ReliabilityCurve
+    counts: ImageCounts
 
     @property
     def group(self) -> str:
-        """Method and number of labels: runs of a group differ by their seed."""
-        calibrated = " + temperature" if self.about.get("temperature", 1) != 1 else ""
-        return f"{self.about['method']}{calibrated} ({self.about['labeled']} labels)"
+        """Method, weights and number of labels: runs of a group differ by their seed."""
+        name = str(self.about["method"])
+        if self.about.get("weights") == "last":
+            name += ", last epoch"
+        if self.about.get("temperature", 1) != 1:
+            name += " + temperature"
+        return f"{name} ({self.about['labeled']} labels)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ class Comparison:
     def resampled(self) -> str:
         """What the intervals of the differences resample: images or groups of them, and seeds."""
         ours = [row for row in self.rows if not row.is_published]
-        unit = resampled_unit(ours[0].runs[0].groups)
+        unit = resampled_unit(ours[0].runs[0].counts.groups)
         return f"{unit} and seeds" if any(len(row.runs) > 1 for row in ours) else unit
 
     @property
@@ -119,7 +119,7 @@ def compare(
     """Put evaluated runs into one table.
 
     Args:
-        runs: run folders, each evaluated on the split.
+        runs: run folders, each evaluated on the split, or kept evaluation folders.
         split: test or val.
         baseline: method that differences refer to; `softmax` where there is one, else the first.
         paper: number of labels whose published numbers are added.
@@ -152,27 +152,28 @@ def compare_evaluated(
 
 
 def read_evaluation(run: Path, split: str) -> Evaluated:
-    """What `evaluate` wrote for a run.
+    """What `evaluate` wrote for a run, or an evaluation folder that is kept without its run.
 
     Raises:
         CheckpointError: there is no evaluation, or it is one of other weights than the run has now.
             Where the weights have been removed, the evaluation is taken as it is.
     """
-    folder = run / "evaluation" / split
-    if not all((folder / name).exists() for name in ("metrics.json", SUMMARIES)):
+    kept_alone = (run / METRICS_FILE).is_file()
+    folder = run if kept_alone else run / "evaluation" / split
+    if not all((folder / name).exists() for name in (METRICS_FILE, IMAGE_COUNTS)):
         raise CheckpointError(
             f"{run}: not evaluated on the {split} images yet. Run: {_command(run, split)}"
         )
     way_out = f"Evaluate again: {_command(run, split)}"
-    about, values = read_metrics(folder / "metrics.json", way_out=way_out)
-    summaries, groups = load_summaries(folder / SUMMARIES, way_out=way_out)
-    curve, reliability = load_curves(folder / SUMMARIES, way_out=way_out)
-    if (run / BEST).is_file() and about.get("weights_sha256") != weights_hash(run):
+    about, values = read_metrics(folder / METRICS_FILE, way_out=way_out)
+    counts = load_image_counts(folder / IMAGE_COUNTS, way_out=way_out)
+    judged_by_best = about["weights"] == "best" and (run / BEST).is_file()
+    if judged_by_best and about.get("weights_sha256") != weights_hash(run):
         raise CheckpointError(
             f"{folder}: belongs to other weights than those now in {run}. Evaluate it again: "
             f"{_command(run, split)}"
         )
-    return Evaluated(run, about, values, summaries, groups, curve, reliability)
+    return Evaluated(run, about, values, counts)
 
 
 def _command(run: Path, split: str) -> str:
@@ -182,26 +183,30 @@ def _command(run: Path, split: str) -> str:
             return f"segconf evaluate {run}"
         case "val":
             return f"segconf evaluate {run} --split val"
+        case "test-last":
+            return f"segconf evaluate {run} --weights last"
         case _:
             return f"segconf evaluate {run} --out {run / 'evaluation' / split}"
 
 
 def _check_same_images(runs: Sequence[Evaluated]) -> None:
+    first = runs[0]
     for run in runs[1:]:
-        if list(run.summaries) != list(runs[0].summaries):
+        images, others = list(run.counts.summaries), list(first.counts.summaries)
+        if images != others:
             raise ConfigError(
-                f"{run.path} and {runs[0].path} were evaluated on different images "
-                f"({len(run.summaries)} and {len(runs[0].summaries)}). Evaluate them on the same."
+                f"{run.path} and {first.path} were evaluated on different images "
+                f"({len(images)} and {len(others)}). Evaluate them on the same."
             )
-        if list(run.groups) != list(runs[0].groups):
+        if list(run.counts.groups) != list(first.counts.groups):
             raise ConfigError(
-                f"{run.path} and {runs[0].path} were evaluated with different groups of the same "
+                f"{run.path} and {first.path} were evaluated with different groups of the same "
                 "images. Evaluate both again."
             )
-        if run.about["grid"] != runs[0].about["grid"]:
+        if run.about["grid"] != first.about["grid"]:
             raise ConfigError(
-                f"{run.path} was evaluated on the grid {run.about['grid']}, {runs[0].path} on "
-                f"{runs[0].about['grid']}. Evaluate both on the same grid."
+                f"{run.path} was evaluated on the grid {run.about['grid']}, {first.path} on "
+                f"{first.about['grid']}. Evaluate both on the same grid."
             )
 
 
@@ -230,7 +235,7 @@ def _with_differences(rows: Sequence[Row]) -> list[Row]:
     baseline, *others = rows
     if not others:
         return [baseline]
-    weights = draw_units(baseline.runs[0].groups, torch.Generator().manual_seed(0))  # (R, I)
+    weights = draw_units(baseline.runs[0].counts.groups, torch.Generator().manual_seed(0))  # (R, I)
     theirs = _resampled(baseline, weights)
     found = [baseline]
     for row in others:
@@ -250,7 +255,7 @@ def _with_differences(rows: Sequence[Row]) -> list[Row]:
 
 
 def _resampled(row: Row, weights: NDArray[np.float64]) -> list[Resampled]:
-    return [resampled_metrics(list(run.summaries.values()), weights) for run in row.runs]
+    return [resampled_metrics(list(run.counts.summaries.values()), weights) for run in row.runs]
 
 
 def _have_same_seeds(row: Row, baseline: Row) -> bool:

@@ -217,14 +217,14 @@ def write_comparison(comparison: Comparison, folder: Path) -> None:
     ours = [row for row in comparison.rows if row.runs]
     comparison_plot(
         {row.name: _mean_curve(row.runs) for row in ours},
-        {row.name: [run.reliability for run in row.runs] for row in ours},
+        {row.name: [run.counts.reliability for run in row.runs] for row in ours},
         folder / "curves.png",
     )
 
 
 def _mean_curve(runs: Sequence[Evaluated]) -> RiskCoverageCurve:
     """Curve of a method: risks averaged over its seeds."""
-    curves = [run.curve for run in runs]
+    curves = [run.counts.curve for run in runs]
     return replace(
         curves[0],
         risk=np.mean([curve.risk for curve in curves], axis=0),

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Literal
 
 import numpy as np
@@ -11,10 +12,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from segconf.calibration.conformal import pooled_by_group
+from segconf.checkpoints.state import last_weights
+from segconf.checkpoints.weights import save_checkpoint
 from segconf.conventions import ASSUMPTIONS
 from segconf.data.cache import Progress
 from segconf.data.cases import ImageCases, images_of
 from segconf.devices import resolve_device
+from segconf.errors import ConfigError
 from segconf.evaluation.error_bands import ErrorBand, dice_agreement, error_bands
 from segconf.evaluation.evaluator import CHALLENGE_LIMIT, Evaluator, Tolerances
 from segconf.evaluation.guarantees import (
@@ -29,6 +33,7 @@ from segconf.images.io import read_header
 from segconf.images.masks import read_mask
 from segconf.inference.torch_model import TorchModel, native_logits
 from segconf.locks import locked
+from segconf.methods.method import method_of
 from segconf.metrics.streaming import ConfidenceMetrics
 from segconf.plots.image_scores import expected_dice_plot
 from segconf.plots.promised_and_kept import guarantee_plot
@@ -51,6 +56,13 @@ class EvaluationOptions:
     tolerances: Tolerances = field(default_factory=Tolerances)
     others: tuple[Path, ...] = ()
     """What else is read for the report, which may not lie in it."""
+    weights: Literal["best", "last"] = "best"
+    """Those of the best validation mIoU, or of the last epoch, without any calibration."""
+
+    @property
+    def folder(self) -> str:
+        """Name of the report's folder in `evaluation/` of a run."""
+        return self.split if self.weights == "best" else f"{self.split}-last"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +98,7 @@ def evaluate(
     out: Path | str | None = None,
     on_progress: Progress | None = None,
 ) -> Evaluation | None:
-    """Evaluate the best weights of a run and write the report.
+    """Evaluate the weights of a run and write the report.
 
     Args:
         run: the run folder.
@@ -105,7 +117,7 @@ def evaluate(
     inputs = options.others
     check_report(given, run_folder, data=options.data, known=REPORT_FILES, inputs=inputs)
     with joined(device) as group:
-        model = TorchModel(run_folder.path, device=device, batch_size=BATCH)
+        model = _model(run_folder, options, device)
         source = _Source(run_folder, model, options, group, on_progress)
         evaluator = source.evaluate(options.split)
         if not group.is_first:
@@ -125,7 +137,7 @@ def evaluate(
         agreement = dice_agreement(evaluator.rows)
         about["expected_dice"] = asdict(agreement)
         report = build_report(evaluator, about)
-        folder = given or run_folder.path / "evaluation" / options.split
+        folder = given or run_folder.path / "evaluation" / options.folder
         pairs = np.array([(row.expected_dice, row.dice) for row in evaluator.rows])
         with locked(folder, wait=True):  # no mixture of two evaluations
             write_report(report, folder)
@@ -134,6 +146,23 @@ def evaluate(
                 guarantee_plot(curves, folder / "guarantees.png", note=ASSUMPTIONS)
             expected_dice_plot(pairs, folder / "expected_dice.png", agreement.mean_absolute_error)
         return Evaluation(folder, report, threshold, tuple(guarantees), referral, tuple(bands))
+
+
+def _model(run: RunFolder, options: EvaluationOptions, device: torch.device) -> TorchModel:
+    """The network with the weights that were asked for."""
+    if options.weights == "best":
+        return TorchModel(run.path, device=device, batch_size=BATCH)
+    config = run.config()
+    method = method_of(config)
+    if method.weight_files(run.best_file, config):
+        raise ConfigError(
+            f"weights = last: {run.path} is a run of {method.name}, which averages several "
+            "networks. Evaluate it as it is."
+        )
+    with TemporaryDirectory() as scratch:
+        file = Path(scratch) / "last.safetensors"
+        save_checkpoint(file, last_weights(run), config)
+        return TorchModel(file, device=device, batch_size=BATCH)
 
 
 def _kept_risk(model: TorchModel, pooled: ConfidenceMetrics) -> KeptRisk | None:
@@ -217,6 +246,7 @@ def _about(run: RunFolder, model: TorchModel, options: EvaluationOptions) -> dic
     progress = read_progress(run.path)  # of every network
     return {
         "run": run.path.name,
+        "weights": options.weights,
         "weights_sha256": model.weights_sha256,
         "method": config.training.method,
         "labeled": used.label_count,

@@ -11,7 +11,8 @@ import torch
 
 from segconf.csv_tables import table_text
 from segconf.evaluation.evaluator import CaseScores, Evaluator
-from segconf.files import make_folder, replacing, write_text
+from segconf.evaluation.image_counts import IMAGE_COUNTS, ImageCounts, save_image_counts
+from segconf.files import make_folder, write_text
 from segconf.metrics.bootstrap import (
     RESAMPLES,
     bootstrap_metrics,
@@ -26,9 +27,8 @@ from segconf.plots.curves import reliability_diagram, risk_coverage_plot
 
 Interval = tuple[float, float]
 
-SUMMARIES = "images.npz"
 REPORT_FILES = (
-    *("metrics.json", "cases.csv", SUMMARIES, "risk_coverage.png", "reliability.png"),
+    *("metrics.json", "cases.csv", IMAGE_COUNTS, "risk_coverage.png", "reliability.png"),
     *("guarantees.png", "expected_dice.png", "ood.*", "triage.*"),
 )
 """What commands write into the folder of a report."""
@@ -113,26 +113,13 @@ def write_report(report: EvaluationReport, folder: Path) -> None:
     }
     write_text(folder / "metrics.json", json.dumps(_json(content), indent=1))
     write_text(folder / "cases.csv", _table(report.cases))
-    save_summaries(folder / SUMMARIES, report)
-    curve = report.pooled.risk_coverage()
+    curve, reliability = report.pooled.risk_coverage(), report.pooled.reliability()
+    summaries = {row.case: one for row, one in zip(report.cases, report.summaries, strict=True)}
+    groups = [row.group for row in report.cases]
+    counts = ImageCounts(summaries, groups, curve, reliability)
+    save_image_counts(folder / IMAGE_COUNTS, counts)
     risk_coverage_plot({str(report.about.get("method", "")): curve}, folder / "risk_coverage.png")
-    reliability_diagram(report.pooled.reliability(), folder / "reliability.png")
-
-
-def save_summaries(path: Path, report: EvaluationReport) -> None:
-    """Keep the images' counts in one compressed file, one array per field."""
-    arrays = {
-        f"{index:05d}_{field.name}": np.asarray(getattr(summary, field.name))
-        for index, summary in enumerate(report.summaries)
-        for field in fields(ImageSummary)
-    }
-    risk, bins = report.pooled.risk_coverage(), report.pooled.reliability()
-    arrays |= {f"curve_{f.name}": np.asarray(getattr(risk, f.name)) for f in fields(risk)}
-    arrays |= {f"reliability_{f.name}": np.asarray(getattr(bins, f.name)) for f in fields(bins)}
-    arrays["cases"] = np.array([row.case for row in report.cases])
-    arrays["groups"] = np.array([row.group for row in report.cases])
-    with replacing(path) as temporary, temporary.open("wb") as file:
-        np.savez_compressed(file, allow_pickle=False, **arrays)
+    reliability_diagram(reliability, folder / "reliability.png")
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -8,12 +8,13 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from segconf.checkpoints.state import last_weights
 from segconf.checkpoints.weight_files import kept_snapshots
 from segconf.checkpoints.weights import save_checkpoint
 from segconf.errors import CheckpointError, ConfigError, TrainingError
 from segconf.evaluation.evaluate import EvaluationOptions, evaluate
 from segconf.inference.model import load_model
-from segconf.runs.run_folder import newest_run
+from segconf.runs.run_folder import RunFolder, newest_run
 from tests.averages import assert_predicts_the_mean, pixels, softmax
 from tests.training_runs import (
     Interrupter,
@@ -145,6 +146,35 @@ def test_patience_does_not_go_with_snapshots_over_all_epochs(folder_dataset, tmp
     changes = {"training__method": "aes", "training__patience": 2}
     with pytest.raises(ConfigError, match=r"training.patience = 2: .* spreads its snapshots"):
         train_tiny(folder_dataset, tmp_path / "run", **changes)
+
+
+@pytest.mark.parametrize("ema_decay", [0.0, 0.9])
+def test_weights_of_the_last_epoch_are_those_of_its_snapshot(
+    folder_dataset, tmp_path, monkeypatch, ema_decay
+):
+    use_network(monkeypatch)
+    run, changes = tmp_path / "run", {"training__method": "softmax", "training__snapshots": 1}
+    changes |= {"training__snapshot_precision": "float32", "training__ema_decay": ema_decay}
+    train_tiny(folder_dataset, run, **changes)
+    last = evaluate(run, EvaluationOptions(device="cpu", weights="last"))
+    shutil.copytree(run, tmp_path / "other")
+    weights = load_file(kept_snapshots(run)[4])
+    save_checkpoint(tmp_path / "other/best.safetensors", weights, settings(**changes))
+    expected = evaluate(tmp_path / "other", EvaluationOptions(device="cpu"))
+    assert last.report.metrics == expected.report.metrics
+    assert last.folder == run / "evaluation/test-last"
+    about, other = last.report.about, expected.report.about
+    assert (about["weights"], other["weights"]) == ("last", "best")
+    assert about["weights_sha256"] == other["weights_sha256"]
+    assert (about["training_epochs"], about["temperature"]) == ([4], 1.0)
+
+
+def test_a_run_of_several_networks_has_no_last_weights(run):
+    with pytest.raises(ConfigError, match="aes, which averages several networks"):
+        evaluate(run, EvaluationOptions(device="cpu", weights="last"))
+    (run.parent / "plain").mkdir()
+    with pytest.raises(CheckpointError, match=r"last\.ckpt: the weights of the last epoch cannot"):
+        last_weights(RunFolder(run.parent / "plain"))
 
 
 def test_using_a_model_leaves_its_own_weights_alone(run):

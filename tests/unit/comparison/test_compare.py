@@ -2,6 +2,7 @@
 
 import csv
 import json
+from dataclasses import fields
 
 import numpy as np
 import pytest
@@ -22,7 +23,7 @@ from segconf.comparison.tables import (
 from segconf.config.schema import ExperimentConfig
 from segconf.errors import CheckpointError, ConfigError
 from segconf.evaluation.evaluator import Evaluator, Tolerances
-from segconf.evaluation.reading import load_curves, load_summaries
+from segconf.evaluation.image_counts import load_image_counts, save_image_counts
 from segconf.evaluation.report import build_report, write_report
 from segconf.metrics.bootstrap import bootstrap_differences, draw_units, resampled_metrics
 from segconf.metrics.definitions import heading, scaled
@@ -41,7 +42,8 @@ def evaluated(folder, *, method, seed, noise, images=6, **about):
         logit = 3 * (mask - 0.5) + generator.normal(0, noise, mask.shape)
         logits = torch.from_numpy(np.stack([np.zeros_like(logit), logit]))
         group = about.get("groups", {}).get(number)
-        evaluator.add_logits(f"case {number}", logits, mask, group=group)
+        name = about.get("names", "case {number}").format(number=number)
+        evaluator.add_logits(name, logits, mask, group=group)
     about = {"labeled": 20, "grid": "8 x 8", "run": folder.name} | about
     about |= {"method": method, "seed": seed}
     report = build_report(evaluator, about)
@@ -149,16 +151,44 @@ def test_runs_that_cannot_be_compared(runs):
 def test_what_is_written_comes_back(runs):
     folder, reports = runs
     path = folder / "ours/evaluation/test/images.npz"
-    summaries, groups = load_summaries(path, way_out="Evaluate again.")
-    assert groups == list(summaries)
+    counts = load_image_counts(path, way_out="Evaluate again.")
+    summaries, curve, reliability = counts.summaries, counts.curve, counts.reliability
+    assert counts.groups == list(summaries)
     assert list(summaries) == [f"case {number}" for number in range(6)]
     for loaded, kept in zip(summaries.values(), reports["ours"].summaries, strict=True):
-        np.testing.assert_array_equal(loaded.correct, kept.correct)
-        assert loaded.nll == kept.nll
-    curve, reliability = load_curves(path, way_out="Evaluate again.")
+        for field in fields(kept):
+            np.testing.assert_array_equal(getattr(loaded, field.name), getattr(kept, field.name))
     assert curve.aurc == reports["ours"].metrics["all"]["strict"]["aurc"]
     assert reliability.ece == reports["ours"].metrics["all"]["strict"]["ece"]
     assert reliability.count.sum() == 6 * 64
+
+
+def kept_alone(run, folder):
+    """An evaluation in its compact form, without its run."""
+    counts = load_image_counts(run / "evaluation/test/images.npz", way_out="").compact()
+    folder.mkdir(parents=True)
+    save_image_counts(folder / "images.npz", counts)
+    (folder / "metrics.json").write_text((run / "evaluation/test/metrics.json").read_text())
+    return folder
+
+
+def test_an_evaluation_that_is_kept_without_its_run_is_compared_as_well(runs, tmp_path):
+    folder, reports = runs
+    kept = [kept_alone(folder / name, tmp_path / "kept" / name) for name in reports]
+    one, other = compare([folder / name for name in reports]), compare(kept)
+    for row, same in zip(one.rows, other.rows, strict=True):
+        assert (row.name, row.values, row.spread) == (same.name, same.values, same.spread)
+    for metric in ("miou", "aurc", "ece", "nll", "brier"):
+        pair = other.rows[1].difference[metric]
+        assert pair == pytest.approx(one.rows[1].difference[metric], rel=0.02, abs=2e-4), metric
+
+
+def test_weights_of_the_last_epoch_are_a_row_of_their_own(runs):
+    folder, _ = runs
+    put_weights(folder / "soft0", 1.0)
+    with_costs(folder / "soft0", weights="last", weights_sha256="of other weights")
+    names = [row.name for row in compare([folder / "soft1", folder / "soft0"]).rows]
+    assert names == ["softmax (20 labels)", "softmax, last epoch (20 labels)"]
 
 
 def test_differences_resample_groups(tmp_path):
@@ -172,7 +202,7 @@ def test_differences_resample_groups(tmp_path):
     assert (own.resampled, grouped.resampled) == ("images", "groups")
     weights = draw_units("aabbcc", torch.Generator().manual_seed(0))
     sides = [
-        [resampled_metrics(list(row.runs[0].summaries.values()), weights)]
+        [resampled_metrics(list(row.runs[0].counts.summaries.values()), weights)]
         for row in (grouped.rows[1], grouped.rows[0])
     ]
     expected = bootstrap_differences(*sides, torch.Generator())
@@ -199,7 +229,7 @@ def test_several_seeds_are_resampled_with_the_images(tmp_path):
     assert [run.about["seed"] for run in row.runs] == [0, 1, 2]
     weights = draw_units("abcdef", torch.Generator().manual_seed(0))
     sides = [
-        [resampled_metrics(list(run.summaries.values()), weights) for run in one.runs]
+        [resampled_metrics(list(run.counts.summaries.values()), weights) for run in one.runs]
         for one in (row, softmax)
     ]
     expected = bootstrap_differences(*sides, torch.Generator().manual_seed(1), paired_seeds=True)

@@ -1,0 +1,109 @@
+"""Results that are kept without their runs, and the tables made from them."""
+
+import json
+
+import pytest
+
+from benchmarks import table
+from segconf.comparison.compare import compare
+from segconf.comparison.tables import effect_cell
+from segconf.errors import DataError
+from segconf.metrics.definitions import scaled
+from tests.unit.comparison.test_compare import evaluated
+
+
+@pytest.fixture
+def kept(tmp_path):
+    """Two methods with two seeds each, and where their evaluations are kept."""
+    runs = tmp_path / "benchmark"
+    for method, noise in (("softmax", 2.0), ("consistency", 1.0)):
+        for seed in (0, 1):
+            name = f"{method}-250-seed{seed}"
+            about = {"labeled": 250, "names": "ISIC_00{number:02d}500", "best_epochs": [3]}
+            evaluated(
+                runs / name, method=method, seed=seed, noise=noise, training_epochs=[9], **about
+            )
+    folders = table.keep(runs, tmp_path / "kept/converged")
+    assert [folder.name for folder in folders] == sorted(path.name for path in runs.iterdir())
+    return tmp_path / "kept", runs
+
+
+def rows_of(text, name):
+    lines = [line for line in text.splitlines() if f"| {name} |" in line]
+    return [[part.strip() for part in line.split("|")[1:-1]] for line in lines]
+
+
+def test_tables_are_made_without_the_runs(kept):
+    folder, runs = kept
+    original = compare(sorted(runs.iterdir()))
+    text = "".join(table.sections(folder))
+    assert text.startswith("### Until convergence, 250 labels")
+    ours = next(row for row in original.rows if row.name.startswith("consistency"))
+    values, percent, ranges = rows_of(text, "consistency")
+    assert values[1:3] == [
+        "2",
+        f"**{scaled(ours.values['miou'], 'miou')} ± {scaled(ours.spread['miou'], 'miou')}**",
+    ]
+    assert values[-3] == "3/9, 3/9"
+    assert percent[1] == effect_cell(ours, "miou")  # it needs no ranking
+    assert "95% interval over images and seeds" in text
+    assert rows_of(text, "consistency, published")[0][2:4] == ["0.817", "12.79"]
+    assert "At home" not in text
+    # Images 0500 to 5500 of the fixture: the first is below 1000, none is in the other ranges.
+    assert len(ranges) == 3
+
+
+def test_ranges_of_ids():
+    cases = ["ISIC_0000999", "ISIC_0001000", "ISIC_0009000", "ISIC_0012999", "ISIC_0013000"]
+    found = {name: table.images_in(cases, *bounds) for name, bounds in table.ID_RANGES.items()}
+    assert list(found.values()) == [cases[:1], cases[2:4], cases[4:]]
+
+
+def test_metrics_of_all_images_are_those_of_the_evaluation(kept):
+    folder, _ = kept
+    (run, *_others) = table.read_kept(folder / "converged")[250]
+    values = table.metrics_of(run, list(run.counts.summaries))
+    for name in ("miou", "aurc", "ece", "brier"):
+        assert values[name] == pytest.approx(run.metrics[name], rel=5e-3), name
+
+
+def test_home_and_away(kept):
+    folder, _ = kept
+    images = {"home": {"aurc": 0.01, "ece": 0.02}}
+    images |= {f"blur {n}": {"aurc": 0.01 * n, "ece": 0.03} for n in (1, 2, 3)}
+    images |= {f"JPEG {n}": {"aurc": 0.05, "ece": 0.05} for n in (1, 2, 3)}
+    file = folder / "converged/softmax-250-seed0/shift.json"
+    file.write_text(json.dumps({"split": "test", "images": images}))
+    text = "".join(table.sections(folder))
+    row = rows_of(text, "softmax")[-1]
+    assert row == [
+        "softmax",
+        "1",
+        "10.00",
+        "2.00",
+        "35.00",
+        "4.00",
+        "20.00",
+        "3.00",
+        "50.00",
+        "5.00",
+    ]
+
+
+def test_only_what_is_between_the_marks_is_exchanged(tmp_path):
+    report = tmp_path / "report.md"
+    report.write_text(f"before\n{table.BEGIN}\nold\n{table.END}\nafter\n")
+    table.write(report, ["new", ""])
+    table.write(report, ["new", ""])
+    assert report.read_text() == f"before\n{table.BEGIN}\n\nnew\n{table.END}\nafter\n"
+    report.write_text("no marks")
+    with pytest.raises(DataError, match="no place for tables"):
+        table.write(report, ["new"])
+
+
+def test_configurations_are_counted(tmp_path):
+    assert table.tried(tmp_path) == ""
+    (tmp_path / "tried.csv").write_text("method,configuration,aurc\na,x,1\na,y,2\n")
+    text = table.tried(tmp_path)
+    assert "2 configurations" in text
+    assert "| a | y | 2 |" in text
