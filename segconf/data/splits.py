@@ -75,7 +75,12 @@ class Split:
 
 
 def split_cases(
-    found: CaseSet, *, labeled: int | None, labeled_list: Path | Sequence[str] | None, seed: int
+    found: CaseSet,
+    *,
+    labeled: int | None,
+    labeled_list: Path | Sequence[str] | None,
+    seed: int,
+    reviewed: Mapping[str, ReviewedLabel] | None = None,
 ) -> Split:
     """Choose the labeled images of the training part and hide the masks of all others.
 
@@ -86,6 +91,7 @@ def split_cases(
         labeled_list: the ids to use instead, or a file with them. That of a volume stands for all
             of its slices.
         seed: decides which; the same seed gives the same ids on any machine.
+        reviewed: masks of a review by id, labels of images that have no other.
     """
     candidates = [case for case in found.training if case.mask_path is not None]
     if labeled_list is not None:
@@ -97,18 +103,20 @@ def split_cases(
         chosen = {case.id for case in candidates}
     else:
         chosen = _drawn(candidates, labeled, seed, unit=label_unit(found.training), root=found.root)
-    if not chosen:
+    if not chosen and not reviewed:
         raise_problems(found.problems, found.root)
         raise DataError(
             f"{found.root}: none of the {len(found.training)} training images has a mask. "
-            "Training needs a few: put them in masks/, named like their images."
+            "Training needs a few: put them in masks/, named like their images, or predict the "
+            "images, review the masks and give their folder as data.corrections."
         )
-    return Split(
+    split = Split(
         labeled=tuple(case for case in found.training if case.id in chosen),
         unlabeled=tuple(c.without_mask() for c in found.training if c.id not in chosen),
         validation=found.validation,
         test=found.test,
     )
+    return split.with_reviewed(reviewed or {})
 
 
 def label_unit(training: Sequence[Case]) -> str:

@@ -77,8 +77,8 @@ def label(
     _check_files(reviewed)
     counted = options.labeled if names is None else None
     seed = config.training.seed if options.split_seed is None else options.split_seed
-    split = split_cases(found, labeled=counted, labeled_list=names, seed=seed)
-    return found, split.with_reviewed(reviewed)
+    split = split_cases(found, labeled=counted, labeled_list=names, seed=seed, reviewed=reviewed)
+    return found, split
 
 
 def queried_run(queue: Path) -> RunFolder:

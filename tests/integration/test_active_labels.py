@@ -1,6 +1,7 @@
 """The next round: earlier labels, queried images and accepted predictions, kept on resume."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -153,6 +154,30 @@ def test_corrected_masks_are_labels_and_counted(folder_dataset, tmp_path, maps):
     assert found["unlabeled"] == ["case_007"]  # what `segconf query` may ask for
     again = RunFolder(tmp_path / "second").data()
     assert again.corrected == found["corrected"]
+
+
+def test_masks_of_a_review_alone_are_enough(folder_dataset, tmp_path, maps):
+    """A folder of images without masks: predicted, reviewed, and trained on."""
+    shutil.rmtree(folder_dataset / "masks")
+    correct(maps, "case_003", folder_dataset / "images/case_003.png")
+    decide(maps, case_002="accept", case_003="corrected")
+    reviewed = {"data__labeled": None, "data__corrections": [str(maps)]}
+    for resume in (False, True):  # the same run goes on with the labels that it remembers
+        epochs = 2 if resume else 1
+        run = tmp_path / "run"
+        train_tiny(folder_dataset, run, resume=resume, training__epochs=epochs, **reviewed)
+        split = saved(run)
+        assert split["labeled"] == ["case_002", "case_003"]
+        assert split["reviewed"] == {"accepted": 1, "corrected": 1}
+        assert len(split["unlabeled"]) == 6
+
+
+def test_a_review_that_accepted_nothing_gives_no_labels(folder_dataset, maps):
+    shutil.rmtree(folder_dataset / "masks")
+    decide(maps, case_002="reject", case_003="edit")
+    reviewed = settings(data__labeled=None, data__corrections=[str(maps)])
+    with pytest.raises(DataError, match=r"none of the 8 training images has a mask.*corrections"):
+        label(find_cases(str(folder_dataset)), reviewed)
 
 
 @pytest.mark.usefixtures("first")
