@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-slow check clean
+.PHONY: demo test test-slow check notebooks clean
 
 demo: $(VENV)/installed
 	$(BIN)/segconf demo --out demo
@@ -20,6 +20,10 @@ check: $(VENV)/installed-dev
 	$(BIN)/python -m mypy
 	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir build/wheel .
 	$(BIN)/python tests/check_wheel.py build/wheel
+
+# Execute the notebooks with their own settings and store their outputs: some ten minutes.
+notebooks: $(VENV)/installed-dev
+	$(BIN)/python tests/execute_notebooks.py
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
