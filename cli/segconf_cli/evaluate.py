@@ -14,6 +14,7 @@ from segconf_cli.options import Device, ReportFolder, RunDataFolder, RunPath
 from segconf_cli.outcome import next_step, record
 
 if TYPE_CHECKING:
+    from segconf.evaluation.error_bands import ErrorBand
     from segconf.evaluation.evaluate import Evaluation
     from segconf.evaluation.report import EvaluationReport
     from segconf.ood.evaluation import OODReport
@@ -99,6 +100,7 @@ def _show(evaluation: Evaluation) -> None:
             highlight=False,
         )
     _show_bands(evaluation)
+    _show_expected_dice(evaluation)
     _show_guarantees(evaluation)
     messages().print(f"Report: {evaluation.folder}", highlight=False, markup=False)
     record(
@@ -109,16 +111,66 @@ def _show(evaluation: Evaluation) -> None:
 
 
 def _show_bands(evaluation: Evaluation) -> None:
-    """How often pixels are wrong that the page shades, and those that it leaves clear."""
+    """How often pixels are wrong, by bands of confidence, and as the page shades them."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    from segconf.evaluation.error_bands import page_rates
+
+    bands = evaluation.error_bands
+    if not bands:
+        return
+    table = Table(title="wrong pixels by confidence", title_justify="left", box=SIMPLE_HEAD)
+    for title in ("promised", "from", "pixels", "wrong", "outline", "elsewhere", "page"):
+        left = title in {"promised", "page"}
+        table.add_column(title, justify="left" if left else "right", no_wrap=True)
+    for band in bands:
+        wrong = (_percent(one.error_rate) for one in (band.all, band.boundary, band.interior))
+        table.add_row(
+            _promise(band),
+            f"{band.confidence[0]:.3f}",
+            f"{band.all.fraction:.1%}",
+            *wrong,
+            "shaded" if band.shaded else "clear",
+        )
+    results().print(table)
     for shaded, name in ((True, "Shaded by the page"), (False, "Left clear")):
-        bands = [one.all for one in evaluation.error_bands if one.shaded is shaded]
-        fraction = sum(one.fraction for one in bands)
-        wrong = sum(one.fraction * one.error_rate for one in bands if one.fraction)
-        if fraction:
+        rates = page_rates(bands, shaded=shaded)
+        if rates.all.fraction:
+            near, elsewhere = (
+                _percent(rates.boundary.error_rate),
+                _percent(rates.interior.error_rate),
+            )
             results().print(
-                f"{name}: {fraction:.1%} of these pixels, {wrong / fraction:.2%} of them wrong.",
+                f"{name}: {rates.all.fraction:.1%} of these pixels, {rates.all.error_rate:.2%} of "
+                f"them wrong (near the outline {near}, elsewhere {elsewhere}).",
                 highlight=False,
             )
+
+
+def _percent(rate: float) -> str:
+    return "no pixel" if math.isnan(rate) else f"{rate:.2%}"
+
+
+def _promise(band: ErrorBand) -> str:
+    """Error rates that validation images promise for a band."""
+    if band.at_most is None:
+        return f"more than 1 in {band.above}"
+    if band.above is None:
+        return f"1 in {band.at_most} or less"
+    return f"1 in {band.above} to 1 in {band.at_most}"
+
+
+def _show_expected_dice(evaluation: Evaluation) -> None:
+    """How far the expected Dice of an image can be taken at its word."""
+    found = evaluation.expected_dice
+    if found is None or not found.images:
+        return
+    results().print(
+        f"Expected Dice {found.mean_expected:.3f} on average, reached {found.mean_dice:.3f}; per "
+        f"image off by {found.mean_absolute_error:.3f}, Spearman correlation {found.spearman:.3f}.",
+        highlight=False,
+    )
 
 
 def _show_guarantees(evaluation: Evaluation) -> None:

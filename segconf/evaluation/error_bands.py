@@ -81,6 +81,31 @@ def error_bands(pooled: Mapping[str, ConfidenceMetrics], scale: Scale) -> list[E
     ]
 
 
+@dataclass(frozen=True, slots=True)
+class PageRates:
+    """What the page shades, or what it leaves clear: all pixels, near the outline, elsewhere."""
+
+    all: ErrorRate
+    boundary: ErrorRate
+    interior: ErrorRate
+
+
+def page_rates(bands: Sequence[ErrorBand], *, shaded: bool) -> PageRates:
+    """The bands that the page shades as one, or those that it leaves clear."""
+    chosen = [band for band in bands if band.shaded is shaded]
+    return PageRates(
+        all=_together([band.all for band in chosen]),
+        boundary=_together([band.boundary for band in chosen]),
+        interior=_together([band.interior for band in chosen]),
+    )
+
+
+def _together(rates: Sequence[ErrorRate]) -> ErrorRate:
+    fraction = sum(one.fraction for one in rates)
+    wrong = sum(one.fraction * one.error_rate for one in rates if one.fraction)
+    return ErrorRate(fraction, wrong / fraction if fraction else float("nan"))
+
+
 def _counts(metrics: ConfidenceMetrics, edges: Sequence[float]) -> NDArray[np.int64]:
     """Pixels and wrong pixels (G, 2) between the edges; the last band holds certainty too."""
     above = []

@@ -19,7 +19,13 @@ from segconf.data.cache import Progress
 from segconf.data.cases import ImageCases, images_of
 from segconf.devices import resolve_device
 from segconf.errors import ConfigError
-from segconf.evaluation.error_bands import ErrorBand, dice_agreement, error_bands
+from segconf.evaluation.error_bands import (
+    DiceAgreement,
+    ErrorBand,
+    dice_agreement,
+    error_bands,
+    page_rates,
+)
 from segconf.evaluation.evaluator import CHALLENGE_LIMIT, Evaluator, Tolerances
 from segconf.evaluation.guarantees import (
     KeptGuarantee,
@@ -89,6 +95,7 @@ class Evaluation:
     guarantees: tuple[KeptGuarantee, ...] = ()
     referral: KeptReferral | None = None
     error_bands: tuple[ErrorBand, ...] = ()
+    expected_dice: DiceAgreement | None = None
 
 
 def evaluate(
@@ -134,6 +141,10 @@ def evaluate(
         about["assumptions"] = ASSUMPTIONS
         bands = error_bands(evaluator.pooled, model.scale) if promises.error_rates else []
         about["error_bands"] = [one.plain() for one in bands]
+        about["page"] = {
+            name: asdict(page_rates(bands, shaded=name == "shaded"))
+            for name in (("shaded", "clear") if bands else ())
+        }
         agreement = dice_agreement(evaluator.rows)
         about["expected_dice"] = asdict(agreement)
         report = build_report(evaluator, about)
@@ -144,8 +155,15 @@ def evaluate(
             if guarantees:
                 curves = kept_curves(pooled, promises.contour_curves)
                 guarantee_plot(curves, folder / "guarantees.png", note=ASSUMPTIONS)
-            expected_dice_plot(pairs, folder / "expected_dice.png", agreement.mean_absolute_error)
-        return Evaluation(folder, report, threshold, tuple(guarantees), referral, tuple(bands))
+            expected_dice_plot(
+                pairs,
+                folder / "expected_dice.png",
+                error=agreement.mean_absolute_error,
+                spearman=agreement.spearman,
+            )
+        return Evaluation(
+            folder, report, threshold, tuple(guarantees), referral, tuple(bands), agreement
+        )
 
 
 def _model(run: RunFolder, options: EvaluationOptions, device: torch.device) -> TorchModel:

@@ -91,27 +91,29 @@ def ood_plot(
         figure.savefig(temporary, format="png", dpi=150)
 
 
-def expected_dice_plot(pairs: NDArray[Any], path: Path, error: float) -> None:
+def expected_dice_plot(pairs: NDArray[Any], path: Path, *, error: float, spearman: float) -> None:
     """Dice that images reached over the Dice that was expected of them.
 
     Args:
         pairs: (N, 2) expected and reached; images without one of them are left out.
         path: the picture to write.
         error: mean absolute difference.
+        spearman: correlation of the ranks.
     """
     known = np.asarray(pairs, np.float64).reshape(-1, 2)
     known = known[~np.isnan(known).any(axis=1)]
     figure = Figure(figsize=(5.4, 5.4), layout="constrained")
     axes = figure.add_subplot()
     axes.plot([0, 1], [0, 1], "--", color="0.4", linewidth=1, label="as expected")
-    label = f"{len(known)} images, mean absolute error {error:.3f}"
+    label = f"{len(known)} images: mean absolute error {error:.3f}, Spearman {spearman:.3f}"
     axes.plot(known[:, 0], known[:, 1], ".", color=COLOURS[0], alpha=0.6, label=label)
     axes.set_xlabel("expected Dice")
     axes.set_ylabel("Dice")
     axes.set_xlim(0, 1.02)
     axes.set_ylim(0, 1.02)
     axes.set_aspect("equal")
-    axes.legend(loc="lower right", fontsize=8, frameon=False)
+    # Above the panel: points may lie anywhere in it.
+    figure.legend(loc="outside upper center", ncols=2, fontsize=8, frameon=False)
     axes.spines[["top", "right"]].set_visible(False)
     with replacing(path) as temporary:
         figure.savefig(temporary, format="png", dpi=150)

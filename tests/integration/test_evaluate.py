@@ -151,6 +151,30 @@ def test_promised_and_kept_losses_are_reported(run):
     assert f"{outer['band_fraction']:.3f}" in table
 
 
+def test_what_the_page_shades_is_measured(run):
+    calibrated = CliRunner().invoke(app, ["calibrate", str(run)])
+    assert calibrated.exit_code == 0, calibrated.output
+    result = CliRunner().invoke(app, ["evaluate", str(run)], env={"COLUMNS": "200"})
+    assert result.exit_code == 0, result.output
+    content = json.loads((run / "evaluation/test/metrics.json").read_text())
+    model = load_model(run, device="cpu")
+    shaded, wrong = [], []
+    for case in find_cases(json.loads((run / "split.json").read_text())["dataset"]).test:
+        maps = model.predict(case.image_path)
+        shaded.append(maps.confidence < model.scale.shaded)
+        wrong.append(maps.mask != (np.array(Image.open(case.mask_path)) > 0))
+    shaded, wrong = np.stack(shaded), np.stack(wrong)
+    for name, chosen in (("shaded", shaded), ("clear", ~shaded)):
+        rate = content["page"][name]["all"]
+        assert rate["fraction"] == pytest.approx(chosen.mean(), abs=2e-3)
+        if chosen.any():
+            assert rate["error_rate"] == pytest.approx(wrong[chosen].mean(), abs=5e-3)
+            assert f"{rate['error_rate']:.2%} of them wrong (near the outline" in result.stdout
+    for band in content["error_bands"]:
+        assert f"{band['confidence'][0]:.3f}" in result.stdout
+    assert f"reached {content['expected_dice']['mean_dice']:.3f}" in result.stdout
+
+
 def test_threshold_is_fitted_on_validation_images_and_stored(run):
     found = calibrate(run, max_risk=0.2, device="cpu").calibration
     before = (run / "calibration.json").read_bytes()

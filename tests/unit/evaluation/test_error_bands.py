@@ -7,7 +7,7 @@ import pytest
 import torch
 from scipy.stats import spearmanr
 
-from segconf.evaluation.error_bands import dice_agreement, error_bands, spearman
+from segconf.evaluation.error_bands import dice_agreement, error_bands, page_rates, spearman
 from segconf.evaluation.evaluator import Evaluator, Tolerances
 from segconf.overlays.layers import Scale, Step
 
@@ -42,6 +42,19 @@ def test_bands_worked_by_hand():
     assert bands[0].interior.error_rate == 0
     assert math.isnan(bands[1].boundary.error_rate)  # no pixel
     assert bands[3].boundary.fraction == pytest.approx(1 / 4)
+
+
+def test_what_the_page_shades_and_leaves_clear_by_hand():
+    bands = error_bands(evaluated().pooled, SCALE)
+    shaded, clear = page_rates(bands, shaded=True), page_rates(bands, shaded=False)
+    # Shaded: the first two bands, pixels 1, 2, 3, 6, 7, 9, of which 7 and 9 are wrong. Of the four
+    # near the outline these are 6, 7, 9.
+    assert (shaded.all.fraction, shaded.all.error_rate) == pytest.approx((6 / 12, 2 / 6))
+    assert (shaded.boundary.fraction, shaded.boundary.error_rate) == pytest.approx((3 / 4, 2 / 3))
+    assert (shaded.interior.fraction, shaded.interior.error_rate) == pytest.approx((3 / 8, 0))
+    assert (clear.all.fraction, clear.all.error_rate) == pytest.approx((6 / 12, 0))
+    assert (clear.boundary.fraction, clear.interior.fraction) == pytest.approx((1 / 4, 5 / 8))
+    assert math.isnan(page_rates([], shaded=True).all.error_rate)
 
 
 def test_bands_between_steps_that_the_run_does_not_know_are_one():
