@@ -23,7 +23,7 @@ from PIL import Image
 from segconf.config.schema import AugmentationConfig
 from segconf.data.cache import PixelCache
 from segconf.data.cases import Case, CaseSet
-from segconf.data.datasets.dataset import HoldOut, find_cases
+from segconf.data.datasets.dataset import FindOptions, find_cases
 from segconf.data.preprocessing import Preprocessing
 from segconf.data.splits import split_cases
 from segconf.data.training_set import Normalization, TrainingDataset, prepare_training
@@ -115,7 +115,7 @@ def main() -> None:
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as cache:
         os.environ["SEGCONF_CACHE"] = cache
-        found = find_cases(str(arguments.folder), hold_out=HoldOut(0, 0))
+        found = find_cases(str(arguments.folder), options=FindOptions(0, 0))
         print(f"{len(found.training)} images of {arguments.folder}, to {SIZE[0]} x {SIZE[1]}")
         compare_preparation(found.training, arguments.repeats)
         compare_epochs(found, arguments.repeats)

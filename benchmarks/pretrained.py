@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from segconf.checkpoints.weight_files import halved, read_tensors, write_tensors
-from segconf.data.datasets.dataset import HoldOut, find_cases
+from segconf.data.datasets.dataset import FindOptions, find_cases
 from segconf.evaluation.evaluate import EvaluationOptions, evaluate
 from segconf.evaluation.score import score
 from segconf.inference.model import load_model
@@ -73,8 +73,8 @@ def fit(path: Path) -> None:
     """Detector and calibration of the halved weights, as the end of a training fits them."""
     run = RunFolder(path)
     config, data = run.config(), run.data()
-    hold_out = HoldOut(config.data.validation_fraction, config.data.test_fraction)
-    found = find_cases(data.dataset, Path(data.data) if data.data else None, hold_out=hold_out)
+    options = FindOptions.of(config.data)
+    found = find_cases(data.dataset, Path(data.data) if data.data else None, options=options)
     _, split = label(found, config, run)
     with joined(torch.device("cpu")) as group:
         finish_run(config, run, split, group, TrainingListener(), calibrate=True)

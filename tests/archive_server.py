@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from segconf.data.archives import Archive
-from segconf.data.download import download_isic
+from segconf.data.download import download_archives
 
 NAME = "ISIC-2017_Validation_Data"
 Seen = namedtuple("Seen", "method path range if_range sent")
@@ -121,7 +121,7 @@ def archive_at(url, body=ZIP, name=NAME):
 def get(folder, source, **options):
     """Download one archive without waiting; `source` is a server or an archive."""
     archive = source if isinstance(source, Archive) else archive_at(source.url)
-    return download_isic(folder, archives=[archive], **{"sleep": lambda _: None, **options})
+    return download_archives(folder, archives=[archive], **{"sleep": lambda _: None, **options})
 
 
 def contents(folder):

@@ -40,6 +40,28 @@ def write_folder(root, count, *, masks=None, first=0, size=SIZE):
     return root
 
 
+COLOURS = ("blue", "green", "red")
+
+
+def coloured(seed, name, size=8):
+    """Noise (H, W, 3) in which the channel of a colour is brighter than the others."""
+    noise = np.random.default_rng(seed).normal(100, 30, (size, size, 3))
+    noise[..., {"red": 0, "green": 1, "blue": 2}[name]] += 60
+    return np.clip(noise, 0, 255).astype(np.uint8)
+
+
+def write_classes(root, counts, *, names=COLOURS, size=8):
+    """A folder of classes: so many images of every colour in each part, such as `train`."""
+    for part, count in counts.items():
+        for place, name in enumerate(names):
+            folder = root / part / name
+            folder.mkdir(parents=True)
+            for number in range(count):
+                seed = [len(part), place, number]
+                Image.fromarray(coloured(seed, name, size)).save(folder / f"{number:03d}.png")
+    return root
+
+
 @pytest.fixture(autouse=True)
 def _own_cache(tmp_path_factory, monkeypatch):
     """No test reads what another one, or a user, has prepared."""

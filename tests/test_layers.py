@@ -33,6 +33,7 @@ LAYERS = [
     {"review"},
     {"inference"},
     {"evaluation"},
+    {"calibration.mask_fit"},
     {"calibration.calibrate", "calibration.triage", "ood.evaluation"},
     {"training"},
     {"active", "comparison", "packaging"},

@@ -69,7 +69,7 @@ def train_tiny(
 
 def use_network(monkeypatch, network=TinyNetwork):
     """Let every method build this network instead of a UNet, for training and for loading."""
-    monkeypatch.setattr(method, "build_unet", lambda _config, **_options: network())
+    monkeypatch.setattr(method, "build_network", lambda *_given, **_options: network())
 
 
 def contents(folder):

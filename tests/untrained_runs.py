@@ -4,7 +4,7 @@ import torch
 
 from segconf.checkpoints.weights import save_checkpoint
 from segconf.config.schema import ExperimentConfig
-from segconf.data.datasets.dataset import HoldOut, find_cases
+from segconf.data.datasets.dataset import FindOptions, find_cases
 from segconf.data.splits import split_cases
 from segconf.models.unet import build_unet
 from segconf.runs.run_data import RunData
@@ -21,7 +21,7 @@ def untrained_run(parent, *, training, validation, test):
         {"data": {"size": [32, 32]}, "model": {"encoder": "resnet18", "encoder_weights": "none"}}
     )
     split = split_cases(
-        find_cases(str(root), hold_out=HoldOut()), labeled=None, labeled_list=None, seed=0
+        find_cases(str(root), options=FindOptions()), labeled=None, labeled_list=None, seed=0
     )
     folder = RunFolder(parent / "run")
     folder.create(config, RunData.of(str(root), None, split), torch.device("cpu"))

@@ -109,13 +109,14 @@ def show_calibration(run: Path, found: CalibrationResult) -> None:
     if stored.threshold is not None:
         fitted = stored.threshold
         low, high = fitted.coverage_interval
-        risk = "no pixel" if fitted.risk is None else f"{fitted.risk:.2%} of them wrong"
+        unit = "pixel" if stored.label_referral is None else "image"
+        risk = f"no {unit}" if fitted.risk is None else f"{fitted.risk:.2%} of them wrong"
         say(
-            f"Risk threshold {fitted.confidence:.4f}: {fitted.coverage:.1%} of the pixels lie "
+            f"Risk threshold {fitted.confidence:.4f}: {fitted.coverage:.1%} of the {unit}s lie "
             f"above it (95% interval {low:.1%} to {high:.1%}), {risk}.",
             highlight=False,
         )
-    if stored.error_rates is not None:
+    if stored.error_rates is not None and stored.label_referral is None:
         rates = stored.error_rates.rates
         scale = stored.scale(found.classes)
         say(
@@ -126,6 +127,15 @@ def show_calibration(run: Path, found: CalibrationResult) -> None:
         )
     if stored.referral is not None:
         _show_referral(stored.referral)
+    if stored.label_referral is not None:
+        rule = stored.label_referral
+        low, high = rule.kept_accuracy_interval
+        say(
+            f"Referral: images with confidence below {rule.threshold:.4f}, {rule.fraction:.1%} of "
+            f"the validation images; the others have an accuracy of {rule.kept_accuracy:.3f} (95% "
+            f"interval {low:.3f} to {high:.3f}) instead of {rule.accuracy:.3f}.",
+            highlight=False,
+        )
     if stored.referral_guarantee is not None:
         say(_certified(stored.referral_guarantee), highlight=False)
     for contour in stored.contours:

@@ -13,8 +13,9 @@ from segconf_cli.options import ConfigFile, DatasetName, Settings
 from segconf_cli.outcome import record
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
+    from segconf.data.archives import Archive
     from segconf.data.download import DownloadPlan, DownloadProgress
     from segconf.data.inspection import DataReport, PartReport
 
@@ -50,21 +51,26 @@ def data(
     Example: segconf data isic --data isic2017 --verify
     """
     from segconf.config.loading import load_config
-    from segconf.data.datasets.dataset import HoldOut, dataset_folder, find_cases
+    from segconf.data.datasets.dataset import (
+        FindOptions,
+        dataset_folder,
+        datasets,
+        find_cases,
+        is_named,
+    )
     from segconf.data.inspection import describe
     from segconf.data.preprocessing import Preprocessing
     from segconf.errors import ConfigError
 
     experiment = load_config(config, overrides=settings or [], flags={"model.classes": classes})
-    fractions = experiment.data
     folder = dataset_folder(dataset, data)
     if download:
-        if dataset != "isic":
-            raise ConfigError(f"--download: only `isic` can be downloaded, not `{dataset}`.")
-        _download(folder, keep_archives=keep_archives)
+        archives = datasets.get(dataset).archives if is_named(dataset) else ()
+        if not archives:
+            raise ConfigError(f"--download: {dataset} cannot be downloaded.")
+        _download(folder, archives, keep_archives=keep_archives)
     prepare(dataset, data)
-    hold_out = HoldOut(fractions.validation_fraction, fractions.test_fraction)
-    found = find_cases(dataset, data, hold_out=hold_out)
+    found = find_cases(dataset, data, options=FindOptions.of(experiment.data))
     reading = Preprocessing.of(experiment) if verify else None
     with counting() as progress:
         report = describe(found, verify=reading, on_progress=progress)
@@ -89,11 +95,17 @@ def prepare(dataset: str, data: Path | None) -> None:
         )
 
 
-def _download(folder: Path, *, keep_archives: bool) -> None:
-    from segconf.data.download import download_isic
+def _download(folder: Path, archives: Sequence[Archive], *, keep_archives: bool) -> None:
+    from segconf.data.download import download_archives
 
     with _transferring() as progress:
-        download_isic(folder, keep_archives=keep_archives, on_plan=_announce, on_progress=progress)
+        download_archives(
+            folder,
+            archives=archives,
+            keep_archives=keep_archives,
+            on_plan=_announce,
+            on_progress=progress,
+        )
 
 
 def _announce(plan: DownloadPlan) -> None:

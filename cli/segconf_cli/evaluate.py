@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from segconf_cli.display import counting, messages, results
+from segconf_cli.label_results import show_label_report
 from segconf_cli.options import Device, ReportFolder, RunDataFolder, RunPath
 from segconf_cli.outcome import next_step, record
 
@@ -53,7 +54,7 @@ def evaluate(
     ] = None,
     device: Device = "auto",
 ) -> None:
-    """Measure segmentation and confidence on every pixel of a split.
+    """Measure masks or labels and their confidence on a split.
 
     Example: segconf evaluate runs/isic-consistency-250-seed0
     """
@@ -90,13 +91,20 @@ def evaluate(
 
 
 def _show(evaluation: Evaluation) -> None:
-    show_report(evaluation.report)
+    from segconf.evaluation.report import EvaluationReport
+
+    unit = "pixel"
+    if isinstance(evaluation.report, EvaluationReport):
+        show_report(evaluation.report)
+    else:
+        unit = "image"
+        show_label_report(evaluation.report)
     if evaluation.threshold is not None:
         kept = evaluation.threshold
-        wrong = "no pixel" if math.isnan(kept.risk) else f"{kept.risk:.2%} of them wrong"
+        wrong = f"no {unit}" if math.isnan(kept.risk) else f"{kept.risk:.2%} of them wrong"
         results().print(
-            f"Confidence from {kept.confidence:.4f}: {kept.coverage:.1%} of these pixels, {wrong}; "
-            f"the run promises at most {kept.max_risk:.2%}.",
+            f"Confidence from {kept.confidence:.4f}: {kept.coverage:.1%} of these {unit}s, "
+            f"{wrong}; the run promises at most {kept.max_risk:.2%}.",
             highlight=False,
         )
     _show_bands(evaluation)
@@ -237,7 +245,7 @@ def show_report(report: EvaluationReport) -> None:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    from segconf.metrics.definitions import METRICS, heading, scaled
+    from segconf.metrics.definitions import heading, reported_metrics, scaled
 
     about = report.about
     record(
@@ -254,7 +262,7 @@ def show_report(report: EvaluationReport) -> None:
     table = Table(box=SIMPLE_HEAD)
     for title in ("metric", "all", "95% interval", *STRATA, "paper"):
         table.add_column(title, justify="left" if title == "metric" else "right", no_wrap=True)
-    for name in (metric.name for metric in METRICS.values() if metric.in_reports):
+    for name in reported_metrics(labels=False):
         low, high = report.intervals[name]
         table.add_row(
             heading(name),

@@ -14,6 +14,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from segconf.metrics.definitions import METRICS
 from segconf.runs.epochs import EpochSummary, Scores
 from segconf.training.epoch import TrainingListener
 from segconf_cli.display import messages
@@ -118,4 +119,6 @@ class LiveView(TrainingListener):
 
 
 def _scores(scores: Scores) -> str:
-    return f"mIoU {scores.miou:.3f}  AURC {1e3 * scores.aurc:.2f}e-3  ECE {1e2 * scores.ece:.2f}e-2"
+    name, value = scores.quality
+    quality = f"{METRICS[name].title} {value:.3f}"
+    return f"{quality}  AURC {1e3 * scores.aurc:.2f}e-3  ECE {1e2 * scores.ece:.2f}e-2"

@@ -115,10 +115,11 @@ def predict(
     ] = None,
     device: Device = "auto",
 ) -> None:
-    """Predict masks and confidence maps, and write a page to review them.
+    """Predict masks and confidence maps with a page to review them, or labels.
 
     Example: segconf predict images/ --out maps/
     """
+    from segconf.errors import ConfigError
     from segconf.inference.choice import choose_model
     from segconf.inference.model import load_model
     from segconf.inference.pipeline import PredictOptions
@@ -148,6 +149,8 @@ def predict(
         note = f"note: left out {counted(len(sources.left_out), 'file')} without an image{example}"
         messages().print(note, highlight=False, markup=False)
     model = load_model(chosen, device=device, batch_size=batch_size)
+    if dicom and model.config.data.task == "classification":
+        raise ConfigError("--dicom: objects are written for masks; this model predicts labels.")
     with counting() as progress:
         report = run(
             model,
@@ -162,7 +165,8 @@ def predict(
     if model.detector is not None:
         _count_out_of_distribution(report, model.detector.false_alarm_rate)
     written = not dicom or _write_dicom(report, sources, segments)
-    next_step(f"segconf review {shlex.quote(str(out))} --serve")
+    if not report.has_labels:
+        next_step(f"segconf review {shlex.quote(str(out))} --serve")
     if report.failed or not written:
         raise typer.Exit(SOME_IMAGES_BROKEN)
 
@@ -195,10 +199,12 @@ def _count_out_of_distribution(report: PredictionReport, false_alarms: float) ->
 
 
 def _summarize(report: PredictionReport) -> None:
+    from segconf.results.label_rows import TABLE as LABELS_TABLE
+
     predicted, referred, failed = report.predicted, report.referred, report.failed
     broken = report.read(failed[:SHOWN_PROBLEMS])
     skipped = f", {report.skipped} were there already" if report.skipped else ""
-    page = report.folder / "review.html"
+    page = report.folder / (LABELS_TABLE if report.has_labels else "review.html")
     verb = "is" if referred == 1 else "are"
     results().print(
         f"Predicted {counted(predicted, 'image')}{skipped}; {referred} {verb} referred to an "
@@ -208,7 +214,7 @@ def _summarize(report: PredictionReport) -> None:
     )
     record(
         folder=report.folder,
-        review_page=page,
+        **{"predictions" if report.has_labels else "review_page": page},
         predicted=predicted,
         skipped=report.skipped,
         referred=referred,
@@ -218,5 +224,6 @@ def _summarize(report: PredictionReport) -> None:
         return
     shown = [f"  {row.error}" for row in broken]
     more = len(failed) - len(shown)
-    rest = [f"  and {more} more, named in cases.csv"] if more else []
+    table = LABELS_TABLE if report.has_labels else "cases.csv"
+    rest = [f"  and {more} more, named in {table}"] if more else []
     warn("\n".join([f"{counted(len(failed), 'image')} could not be read:", *shown, *rest]))

@@ -237,6 +237,7 @@ def _facts(run: TrainingResult) -> dict[str, object]:
 
 
 def _best_epoch(run: TrainingResult, name: str, patience: int | None) -> str:
+    from segconf.metrics.definitions import METRICS
     from segconf.runs.epochs import has_converged
 
     epochs = f"Finished {len(run.summaries)} epochs of {name}"
@@ -245,7 +246,9 @@ def _best_epoch(run: TrainingResult, name: str, patience: int | None) -> str:
     scores = None if run.best_epoch is None else run.summaries[run.best_epoch].selected
     if run.best_epoch is None or scores is None:
         return f"{epochs}."
+    quality, value = scores.quality
     return (
-        f"{epochs}; best epoch {run.best_epoch + 1}: validation mIoU {scores.miou:.3f}, "
+        f"{epochs}; best epoch {run.best_epoch + 1}: validation {METRICS[quality].title} "
+        f"{value:.3f}, "
         f"AURC {1e3 * scores.aurc:.2f} (x 10^3), ECE {1e2 * scores.ece:.2f} (x 10^2)."
     )

@@ -107,7 +107,7 @@ def folder_pool(folder: Path, grid: Preprocessing, *, on_progress: Progress | No
     images = folder / "images"
     found = pair_folder(images, folder / "masks") if images.is_dir() else pair_folder(folder, None)
     raise_problems(found.problems, folder)
-    cases = tuple(case for case in found.cases if case.mask_path is None)
+    cases = tuple(case for case in found.cases if not case.is_labeled)
     if not cases:
         raise DataError(f"{folder}: every image has a mask. The pool holds images to annotate.")
     pixels = PixelCache(folder, grid, on_progress=on_progress).images(cases, label="pool")

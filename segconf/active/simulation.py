@@ -11,11 +11,13 @@ from segconf.active.query import Query, query
 from segconf.active.queue import write_queue
 from segconf.active.simulation_results import Point, write_results
 from segconf.active.strategies import Strategy
+from segconf.config.differences import setting_differences
+from segconf.config.ranges import Count, Section
 from segconf.config.records import read_record
-from segconf.config.schema import Count, ExperimentConfig, Section, setting_differences
+from segconf.config.schema import ExperimentConfig
 from segconf.data.cache import Progress
 from segconf.data.cases import raise_problems
-from segconf.data.datasets.dataset import HoldOut, dataset_key, find_cases
+from segconf.data.datasets.dataset import FindOptions, dataset_key, find_cases
 from segconf.data.splits import label_unit
 from segconf.errors import ConfigError, DataError
 from segconf.evaluation.evaluate import EvaluationOptions, evaluate
@@ -69,16 +71,15 @@ class Simulation:
                 "training.method=consistency."
             )
         options = self.config.data
-        hold_out = HoldOut(options.validation_fraction, options.test_fraction)
-        found = find_cases(self.dataset, self.data, hold_out=hold_out)
+        found = find_cases(self.dataset, self.data, options=FindOptions.of(options))
         raise_problems(found.problems, found.root)
-        hidden = [case.id for case in found.training if case.mask_path is None]
+        hidden = [case.id for case in found.training if not case.is_labeled]
         if hidden:
             raise DataError(
                 f"{found.root}: {len(hidden)} training images have no mask, such as {hidden[0]}. A "
                 "simulation reveals masks: use a data set in which every image has one."
             )
-        if not any(case.mask_path for case in found.test):
+        if not any(case.is_labeled for case in found.test):
             raise DataError(f"{found.root}: no test images with masks to measure on.")
         needed = self.start + self.rounds * self.budget
         unit = label_unit(found.training)

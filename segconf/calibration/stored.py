@@ -4,8 +4,7 @@ from pathlib import Path
 from typing import Literal
 
 from segconf.calibration.error_rates import ErrorRates, scale_of, supposed_scale
-from segconf.config.records import read_record, record_text
-from segconf.config.schema import (
+from segconf.config.ranges import (
     Count,
     Flag,
     Interval,
@@ -15,6 +14,7 @@ from segconf.config.schema import (
     Section,
     Temperature,
 )
+from segconf.config.records import read_record, record_text
 from segconf.errors import CheckpointError
 from segconf.files import write_text
 from segconf.overlays.layers import Scale
@@ -102,6 +102,23 @@ class StoredReferral(Section):
         return self.kept_dice is not None and self.kept_dice >= self.target_dice
 
 
+class StoredLabelReferral(Section):
+    """Refer the images whose label has a confidence below the threshold, within a budget."""
+
+    threshold: Probability
+    refer_fraction: Probability
+    """The budget: largest fraction of ordinary images that may be referred."""
+    fraction: Probability
+    """Fraction of the validation images below the threshold."""
+    accuracy: Probability
+    """Of all validation images."""
+    kept_accuracy: Probability
+    """Of those that are not referred."""
+    kept_accuracy_interval: Interval
+    images: Count
+    groups: Count | None = None
+
+
 class StoredNote(Section):
     """A column of `cases.csv` is noted beyond what few validation cases had."""
 
@@ -172,6 +189,7 @@ class Calibration(Section):
     threshold: StoredThreshold | None = None
     error_rates: StoredErrorRates | None = None
     referral: StoredReferral | None = None
+    label_referral: StoredLabelReferral | None = None
     notes: tuple[StoredNote, ...] = ()
     referral_guarantee: StoredReferralGuarantee | None = None
     contours: tuple[StoredContour, ...] = ()

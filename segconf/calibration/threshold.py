@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from segconf.metrics.bootstrap import draw_units, percentile_interval
-from segconf.metrics.image_summary import ImageSummary
+from segconf.metrics.bootstrap import Summaries, draw_units, percentile_interval
+from segconf.metrics.label_summary import LabelSummaries
 from segconf.metrics.selective import ratio
 from segconf.metrics.streaming import ConfidenceMetrics
 
@@ -35,7 +35,7 @@ class Threshold:
 
 def fit_threshold(
     pooled: ConfidenceMetrics,
-    summaries: Sequence[ImageSummary],
+    summaries: Summaries,
     max_risk: float,
     *,
     groups: Sequence[str],
@@ -63,10 +63,14 @@ def fit_threshold(
 
 
 def _intervals(
-    summaries: Sequence[ImageSummary], groups: Sequence[str], log_odds: float, seed: int
+    summaries: Summaries, groups: Sequence[str], log_odds: float, seed: int
 ) -> tuple[tuple[float, float], tuple[float, float]]:
     """Percentiles of risk and coverage at a fixed threshold over resampled groups."""
-    counts = np.array([summary.counts_above(log_odds) for summary in summaries])  # (I, 3)
+    counts = (
+        summaries.counts_above(log_odds)
+        if isinstance(summaries, LabelSummaries)
+        else np.array([summary.counts_above(log_odds) for summary in summaries])
+    )  # (I, 3)
     weights = draw_units(groups, torch.Generator().manual_seed(seed))  # (R, I)
     wrong, above, total = (weights @ counts).T  # (R,) each
     return percentile_interval(ratio(wrong, above)), percentile_interval(ratio(above, total))

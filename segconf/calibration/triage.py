@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from segconf.calibration.calibrate import scored_image
+from segconf.calibration.mask_fit import scored_image
 from segconf.calibration.referral import (
     SCORES,
     Referral,

@@ -73,9 +73,9 @@ class TrainingState:
 
     @property
     def best_epoch(self) -> int | None:
-        """Epoch with the best validation mIoU so far; the earliest of equals."""
+        """Epoch with the best validation mIoU or accuracy so far; the earliest of equals."""
         scored = {
-            summary.epoch: summary.selected.miou
+            summary.epoch: summary.selected.quality[1]
             for summary in self.summaries
             if summary.selected is not None
         }

@@ -66,7 +66,7 @@ def load_checkpoint(path: Path, *, device: torch.device | None = None) -> Checkp
     weights, metadata = read_tensors(file, way_out=WAY_OUT)
     config, temperature = _described(file, metadata)
     check_finite(weights, file, "Put back the file that the run wrote, or train again.")
-    model = method_of(config).build(config.model, pretrained=False)
+    model = method_of(config).build(config.model, config.data.task, pretrained=False)
     try:
         model.load_state_dict(weights)
     except RuntimeError as error:

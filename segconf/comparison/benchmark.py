@@ -13,9 +13,10 @@ from segconf.comparison.compare import (
 )
 from segconf.comparison.published import PUBLISHED
 from segconf.comparison.tables import write_comparison
+from segconf.config.differences import setting_differences
 from segconf.config.loading import load_config
 from segconf.config.protocol import load_protocol, paper_protocol
-from segconf.config.schema import ExperimentConfig, setting_differences
+from segconf.config.schema import ExperimentConfig
 from segconf.data.datasets.dataset import dataset_key, find_cases
 from segconf.data.splits import read_id_list
 from segconf.errors import ConfigError

@@ -27,7 +27,7 @@ from segconf.metrics.bootstrap import (
     resampled_metrics,
     resampled_unit,
 )
-from segconf.metrics.definitions import METRICS
+from segconf.metrics.definitions import METRICS, compared_metrics
 
 METRICS_FILE = "metrics.json"
 
@@ -99,9 +99,15 @@ class Comparison:
         ours = [row for row in self.rows if not row.is_published]
         return tuple(
             name
-            for name, metric in METRICS.items()
-            if metric.in_comparisons and all(name in row.values for row in ours)
+            for name in compared_metrics(labels=self.has_labels)
+            if all(name in row.values for row in ours)
         )
+
+    @property
+    def has_labels(self) -> bool:
+        """Whether labels of images were evaluated, not masks."""
+        ours = next(row for row in self.rows if not row.is_published)
+        return ours.runs[0].counts.labels is not None
 
     def best(self, metric: str) -> float:
         """The best of our rows."""
@@ -192,7 +198,7 @@ def _command(run: Path, split: str) -> str:
 def _check_same_images(runs: Sequence[Evaluated]) -> None:
     first = runs[0]
     for run in runs[1:]:
-        images, others = list(run.counts.summaries), list(first.counts.summaries)
+        images, others = run.counts.cases, first.counts.cases
         if images != others:
             raise ConfigError(
                 f"{run.path} and {first.path} were evaluated on different images "
@@ -255,7 +261,7 @@ def _with_differences(rows: Sequence[Row]) -> list[Row]:
 
 
 def _resampled(row: Row, weights: NDArray[np.float64]) -> list[Resampled]:
-    return [resampled_metrics(list(run.counts.summaries.values()), weights) for run in row.runs]
+    return [resampled_metrics(run.counts.images, weights) for run in row.runs]
 
 
 def _have_same_seeds(row: Row, baseline: Row) -> bool:

@@ -159,7 +159,7 @@ def evaluate_surrogates(
             f"Train it again with training.snapshots = N, such as {config.training.epochs}."
         )
     root, cases = training_cases(config, run_data, data)
-    cases = [case for case in cases if case.mask_path is not None]
+    cases = [case for case in cases if case.is_labeled]
     if not cases:
         raise DataError(f"{root}: none of the training images of {folder} has a mask.")
     cache = PixelCache(root, Preprocessing.of(config), on_progress=on_progress)

@@ -219,6 +219,7 @@ def write_comparison(comparison: Comparison, folder: Path) -> None:
         {row.name: _mean_curve(row.runs) for row in ours},
         {row.name: [run.counts.reliability for run in row.runs] for row in ours},
         folder / "curves.png",
+        unit="images" if comparison.has_labels else "pixels",
     )
 
 

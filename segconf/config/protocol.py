@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import Field, ValidationError, field_validator
 
-from segconf.config.schema import Count, Section
+from segconf.config.ranges import Count, Section
 from segconf.config.yaml_text import read_yaml
 from segconf.errors import ConfigError
 from segconf.registry import METHODS

@@ -8,7 +8,7 @@ from typing import Annotated, Any, TypeVar, get_type_hints
 
 from pydantic import Field, Strict, TypeAdapter, ValidationError, create_model
 
-from segconf.config.schema import Number, OpenSection, Section
+from segconf.config.ranges import Number, OpenSection, Section
 from segconf.errors import SegconfError
 from segconf.files import MOST_BYTES, described, read_bytes
 

@@ -4,35 +4,35 @@ import math
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, Strict, model_validator
+from pydantic import (
+    AfterValidator,
+    Field,
+    Strict,
+    ValidationInfo,
+    model_validator,
+)
 
+from segconf.config.ranges import (
+    MOST_CLASSES,
+    Count,
+    Epochs,
+    Flag,
+    Fraction,
+    NaturalNumber,
+    Number,
+    Positive,
+    Probability,
+    Section,
+    Task,
+    Weight,
+)
 from segconf.images.types import DEFAULT_MAX_PIXELS
 from segconf.registry import METHODS
 
 
-def _fits_64_bits(number: int) -> int:
-    if number >= 2**63:
-        raise ValueError("must fit into 64 bits")
-    return number
-
-
-Count = Annotated[int, Strict(), Field(ge=1), AfterValidator(_fits_64_bits)]
-NaturalNumber = Annotated[int, Strict(), Field(ge=0), AfterValidator(_fits_64_bits)]
-Epochs = Annotated[int, Strict(), Field(ge=1, le=1_000_000)]
-Number = Annotated[float, Strict(), Field(allow_inf_nan=False)]
-Positive = Annotated[Number, Field(gt=0)]
-Interval = tuple[Number, Number]
-TEMPERATURES = (0.001, 1000.0)
-"""A temperature outside of these makes every confidence the same."""
-Temperature = Annotated[Number, Field(ge=TEMPERATURES[0], le=TEMPERATURES[1])]
-Weight = Annotated[Number, Field(ge=0)]
-Fraction = Annotated[Number, Field(ge=0, lt=1)]
-Probability = Annotated[Number, Field(ge=0, le=1)]
-Flag = Annotated[bool, Strict()]
-
-
-def _divisible_by_32(side: int) -> int:
-    if side % 32:
+def _divisible_by_32(side: int, info: ValidationInfo) -> int:
+    """Refuse a side that a UNet cannot halve five times; a classifier takes any."""
+    if side % 32 and info.data.get("task") != "classification":
         below, above = max(32, side // 32 * 32), math.ceil(side / 32) * 32
         nearest = f"{above}" if below == above else f"{below} or {above}"
         raise ValueError(f"must be divisible by 32 (five poolings of the network): take {nearest}")
@@ -46,19 +46,7 @@ def _known_method(name: str) -> str:
 
 
 MethodName = Annotated[str, AfterValidator(_known_method)]
-Side = Annotated[int, Strict(), Field(ge=32, le=16_384), AfterValidator(_divisible_by_32)]
-
-
-class Section(BaseModel):
-    """Frozen and closed: an unknown key is a mistake, and a run cannot change its settings."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class OpenSection(Section):
-    """A part of a file in which others may have written more."""
-
-    model_config = ConfigDict(extra="allow", frozen=True)
+Side = Annotated[int, Strict(), Field(ge=1, le=16_384), AfterValidator(_divisible_by_32)]
 
 
 _GONE = ("pseudo_labels", "pseudo_labels_folder")
@@ -68,8 +56,15 @@ _GONE = ("pseudo_labels", "pseudo_labels_folder")
 class DataConfig(Section):
     """Which images are used, and on which grid."""
 
+    task: Task = "segmentation"
+    """A class for every pixel, or one for the image; found by itself where the data set is clear.
+    """
     size: tuple[Side, Side] = (192, 256)
-    """Height and width of the network's grid."""
+    """Height and width of the network's grid. With labels: that of small images when not given."""
+    class_names: tuple[str, ...] = ()
+    """Of classification, in the order of their numbers; those of the data set when not given."""
+    labels: Path | None = None
+    """Table of labels (.csv), where it does not lie beside the images."""
     labeled: Count | None = None
     """How many training masks may be used, all when not given: those of so many groups (volumes,
     patients) where a group holds several cases, else of so many images."""
@@ -120,8 +115,11 @@ class AugmentationConfig(Section):
 
     scale: tuple[Weight, Weight] = (0.7, 1.5)
     """Smallest and largest zoom before the random crop."""
+    padding: Annotated[int, Strict(), Field(ge=0, le=1024)] = 0
+    """Pixels added on every side before the random crop; 4 when not given, with labels."""
     horizontal_flip: Probability = 0.5
     vertical_flip: Probability = 0.5
+    """With labels 0, and `scale` [1, 1], when not given: as is usual for photographs."""
     rotation: Annotated[Number, Field(ge=0, le=180)] = 0.0
     """Largest rotation in degrees, either way; 0 is off, as in the paper."""
     color_jitter: Fraction = 0.0
@@ -145,8 +143,10 @@ class ModelConfig(Section):
     encoder_weights: str = "imagenet"
     """`imagenet` (fetched from the hub), `none`, a file (.pth or .safetensors), or the name of a
     pretrained model, whose encoder is taken."""
-    channels: Annotated[int, Strict(), Field(ge=1, le=64)] = 3
-    classes: Annotated[int, Strict(), Field(ge=2, le=255)] = 2
+    channels: Annotated[int, Strict(), Field(ge=1, le=4096)] = 3
+    """Of the images, or columns of a table."""
+    classes: Annotated[int, Strict(), Field(ge=2, le=MOST_CLASSES)] = 2
+    """Those of the data set when not given, with labels."""
     dropout: Fraction = 0.2
     """Probability that a channel of the decoder is dropped, with `mcdropout` and `aleatoric`."""
 
@@ -271,26 +271,7 @@ class ExperimentConfig(Section):
     training: TrainingConfig = TrainingConfig()
     inference: InferenceConfig = InferenceConfig()
 
-
-FREE_SETTINGS = {
-    "training.checkpoint_every",
-    "training.device",
-    "training.history_storage",
-    "training.workers",
-}
-"""Settings that do not change the outcome of a training."""
-
-
-def setting_differences(before: ExperimentConfig, now: ExperimentConfig) -> dict[str, str]:
-    """What differs, by key and in words; settings that do not change the outcome may."""
-    old, new = _flat(before), _flat(now)
-    return {
-        key: f"{key} was {old[key]}, now {new[key]}"
-        for key in new
-        if new[key] != old[key] and key not in FREE_SETTINGS
-    }
-
-
-def _flat(config: ExperimentConfig) -> dict[str, object]:
-    sections = config.model_dump(mode="json")
-    return {f"{s}.{key}": value for s, values in sections.items() for key, value in values.items()}
+    @property
+    def output_size(self) -> tuple[int, int]:
+        """Height and width of what is predicted: a label is a mask of one pixel."""
+        return (1, 1) if self.data.task == "classification" else self.data.size

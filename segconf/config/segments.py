@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from segconf.config.ranges import Section
 from segconf.config.records import read_record
-from segconf.config.schema import Section
 from segconf.errors import ConfigError
 
 

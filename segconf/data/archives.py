@@ -1,4 +1,4 @@
-"""The ISIC 2017 archives on disk: partial downloads, checksums, and safe unpacking."""
+"""Archives of data sets on disk: partial downloads, checksums, and safe unpacking of zips."""
 
 import errno
 import hashlib
@@ -21,6 +21,7 @@ _Entry = tuple[zipfile.ZipInfo, PurePosixPath]  # an entry and its place below t
 
 BLOCK = 1 << 20
 ISIC_URL = "https://isic-challenge-data.s3.amazonaws.com/2017"
+ISIC_PAGE, TAR = "https://challenge.isic-archive.com/data/#2017", ".tar.gz"
 # What zipfile raises for broken, truncated or exotic archives.
 _DAMAGED = (zipfile.BadZipFile, zlib.error, struct.error, EOFError, ValueError, NotImplementedError)
 
@@ -29,13 +30,25 @@ _DAMAGED = (zipfile.BadZipFile, zlib.error, struct.error, EOFError, ValueError, 
 class Archive:
     """One zip of a data set; `name` is also the folder that its files end up in.
 
-    `size_hint` is the rough size of the zip in bytes, used where the server does not tell.
+    `size_hint` is its rough size, used where the server does not tell; people find it on `page`.
     """
 
     name: str
     url: str
     md5: str
     size_hint: int
+    page: str = ISIC_PAGE
+    suffix: str = ".zip"
+
+    @property
+    def file_name(self) -> str:
+        """Of the archive on the disk."""
+        return self.name + self.suffix
+
+    @property
+    def by_hand(self) -> str:
+        """How to get it without this program; a folder follows."""
+        return f"Or get it by hand ({self.page}) and put it, as {self.file_name}, into"
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,10 +13,14 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from segconf.data.cases import Case, raise_problems
+from segconf.data.cifar_files import record_images
+from segconf.data.feature_tables import SUFFIX as TABLE_SUFFIX
+from segconf.data.feature_tables import features_of
 from segconf.data.preprocessing import Preprocessing
 from segconf.devices import usable_processors
 from segconf.errors import DataError, FileError
@@ -24,6 +28,7 @@ from segconf.files import make_folder, remove_leftovers, replacing
 from segconf.images.image_format import format_of
 from segconf.images.io import read_header
 from segconf.images.masks import read_mask
+from segconf.images.resizing import slices_on_grid
 
 FORMAT = 2
 """Part of every fingerprint: raise it when the same files would give other pixels."""
@@ -33,7 +38,8 @@ Progress = Callable[[str, int, int], None]
 """Called with what is being prepared, how many are done, and how many there are."""
 
 
-Pixels = np.ndarray[tuple[int, ...], np.dtype[np.uint8]]
+Pixels = np.ndarray[tuple[int, ...], np.dtype[Any]]
+"""uint8, but for the rows of a table."""
 
 
 def cache_folder(root: Path) -> Path:
@@ -65,10 +71,17 @@ class PixelCache:
         self._on_progress = on_progress
 
     def images(self, cases: Sequence[Case], *, label: str) -> Pixels:
-        """Images of the cases: (N, H, W, C) uint8, memory-mapped, read-only."""
+        """Images of the cases: (N, H, W, C) uint8, memory-mapped, read-only.
+
+        Rows of a table are (N, 1, 1, C) float32, and not kept: a table is read at once.
+        """
         grid = self.preprocessing
+        if cases and cases[0].image_path.suffix.lower() == TABLE_SUFFIX:
+            return features_of(cases[0].image_path, [case.record or 0 for case in cases])
 
         def decode(case: Case) -> Pixels:
+            if case.record is not None:
+                return _record_pixels(case.image_path, grid)
             image = grid.read(case.image_path, size=grid.size)
             return np.moveaxis(image.pixels, 0, -1)  # (H, W, C) or (D, H, W, C)
 
@@ -78,8 +91,10 @@ class PixelCache:
         return self._open_or_make(target, cases, decode)
 
     def masks(self, cases: Sequence[Case], *, label: str) -> Pixels:
-        """Masks of the cases: (N, H, W) uint8 class indices, 255 = ignore."""
+        """Masks of the cases: (N, H, W) uint8 class indices, 255 = ignore; labels: (N, 1, 1)."""
         grid = self.preprocessing
+        if grid.task == "classification":
+            return np.array([_label(case) for case in cases], np.uint8).reshape(-1, 1, 1)
 
         def decode(case: Case) -> Pixels:
             return read_mask(
@@ -137,7 +152,8 @@ class PixelCache:
                 problems[indices[0]] = str(error)
             else:
                 for index in indices:
-                    pixels[index] = decoded[cases[index].slice_index or 0]
+                    case = cases[index]
+                    pixels[index] = decoded[case.record or case.slice_index or 0]
             return len(indices)
 
         done = 0
@@ -162,6 +178,12 @@ class _Target:
     case_shape: tuple[int, ...]
 
 
+def _label(case: Case) -> int:
+    if case.label is None:
+        raise ValueError(f"case {case.id} has no label")
+    return case.label
+
+
 def _mask_path(case: Case) -> Path:
     if case.mask_path is None:
         raise ValueError(f"case {case.id} has no mask")
@@ -172,13 +194,28 @@ def _fingerprint(cases: Sequence[Case], settings: object, files: Sequence[Sequen
     """Changes with the settings and with the name, size and time of any file."""
     stamps: list[object] = []
     for case, paths in zip(cases, files, strict=True):
-        found = [file for path in paths for file in format_of(path).files(path)]
+        found = [file for path in paths for file in _files(case, path)]
         states = [file.stat() for file in found if file.exists()]
         # The time of the last change as well: a copy may keep that of the last write.
         times = [(s.st_size, s.st_mtime_ns, s.st_ctime_ns) for s in states]
-        stamps.append([case.id, case.slice_index, times])
+        stamps.append([case.id, case.slice_index, times])  # an id tells records apart
     content = json.dumps([FORMAT, settings, stamps])
     return hashlib.sha256(content.encode()).hexdigest()[:16]
+
+
+def _files(case: Case, path: Path) -> Sequence[Path]:
+    """Files that an image consists of."""
+    return [path] if case.record is not None else format_of(path).files(path)
+
+
+def _record_pixels(path: Path, grid: Preprocessing) -> Pixels:
+    """All images (D, H, W, C) of a file of records, on the grid."""
+    images = record_images(path)
+    if grid.channels != images.shape[-1]:
+        raise DataError(
+            f"{path}: model.channels = {grid.channels}, but these images have {images.shape[-1]}."
+        )
+    return slices_on_grid(images.transpose(3, 0, 1, 2), grid.size)
 
 
 def _open(path: Path, shape: tuple[int, ...]) -> Pixels | None:

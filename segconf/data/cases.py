@@ -1,9 +1,10 @@
-"""Cases: one image and its mask, if it has one, found in a folder and paired by name."""
+"""Cases: one image and its mask or label, if it has one; masks are paired by name."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from segconf.config.ranges import Task
 from segconf.data.dicom_names import dicom_images, is_dicom_image
 from segconf.data.groups import GROUPS, group_of, read_groups
 from segconf.errors import DataError
@@ -21,15 +22,17 @@ SLICE = "_z"
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One image, or one slice of a volume, and its mask.
+    """One image, or one slice of a volume, and its mask or label.
 
     Attributes:
         id: the path below the folder of images, without its suffix; slices add a number.
         image_path: the file.
-        mask_path: the file of the mask; None for an unlabeled image.
+        mask_path: the file of the mask; None for an unlabeled image, and in classification.
         slice_index: of a volume.
         group: what belongs together, such as a volume or a patient: all of it is held out, or none.
             The id of the file where nothing else is known.
+        label: number of the class of the image; None without one, and in segmentation.
+        record: number of the case in a file that holds many, such as the rows of a table.
     """
 
     id: str
@@ -37,6 +40,8 @@ class Case:
     mask_path: Path | None = None
     slice_index: int | None = None
     group: str = ""
+    label: int | None = None
+    record: int | None = None
 
     def __post_init__(self) -> None:
         """A case without a group is a group of its own, with its slices."""
@@ -49,9 +54,14 @@ class Case:
         volume, mark, _ = self.id.rpartition(SLICE)
         return volume if mark and self.slice_index is not None else self.id
 
-    def without_mask(self) -> "Case":
-        """The same case with its mask hidden, as the training must see an unlabeled one."""
-        return replace(self, mask_path=None)
+    @property
+    def is_labeled(self) -> bool:
+        """Whether there is a mask or a label."""
+        return self.mask_path is not None or self.label is not None
+
+    def unlabeled(self) -> "Case":
+        """The same case with its mask or label hidden, as the training must see it."""
+        return replace(self, mask_path=None, label=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +89,9 @@ def images_of(cases: Sequence[Case]) -> tuple[ImageCases, ...]:
 
     A file is what is predicted, judged and referred; its slices are not independent of each other.
     """
-    files: dict[Path, list[Case]] = {}
+    files: dict[tuple[Path, int | None], list[Case]] = {}
     for case in cases:
-        files.setdefault(case.image_path, []).append(case)
+        files.setdefault((case.image_path, case.record), []).append(case)
     return tuple(
         ImageCases(own[0].file_id, own[0].group, tuple(sorted(own, key=_slice_number)))
         for own in files.values()
@@ -94,7 +104,7 @@ def _slice_number(case: Case) -> int:
 
 @dataclass(frozen=True, slots=True)
 class CaseSet:
-    """What a data set holds before any mask is hidden, and what is wrong with it."""
+    """What a data set holds before any mask or label is hidden, and what is wrong with it."""
 
     name: str
     root: Path
@@ -104,15 +114,27 @@ class CaseSet:
     problems: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     held_out: frozenset[str] = frozenset()
-    """Parts without a folder of their own, taken from the training images that have masks."""
+    """Parts without a folder of their own, taken from the labeled training images."""
+    task: Task = "segmentation"
+    class_names: tuple[str, ...] = ()
+    """Of the labels, by their numbers; none in segmentation."""
+    columns: int | None = None
+    """Numbers per case of a table; None for images."""
+    size: tuple[int, int] | None = None
+    """Height and width that all images have, where the data set knows."""
 
     def parts(self) -> dict[str, tuple[Case, ...]]:
         """The three parts by name."""
         return {"training": self.training, "validation": self.validation, "test": self.test}
 
     def folders(self) -> tuple[Path, ...]:
-        """Folders with images or masks: those right below the root, or where else a file lies."""
+        """Folders with images or masks: those right below the root, or where else a file lies.
+
+        A table is one file, and has none.
+        """
         found: set[Path] = set()
+        if self.columns is not None:
+            return ()
         for case in (case for part in self.parts().values() for case in part):
             for path in (case.image_path, case.mask_path):
                 if path is not None:
@@ -159,8 +181,8 @@ def pair_folder(images: Path, masks: Path | None, *, prefix: str = "") -> Paired
     The group of an image is that of `groups.csv` beside the folder of images (columns image and
     group), else the first folder below it that holds the image, else the image itself.
     """
-    listing = _list_pictures(images)
-    masks_listing = _list_pictures(masks) if masks is not None and masks.is_dir() else _Listing()
+    listing = list_pictures(images)
+    masks_listing = list_pictures(masks) if masks is not None and masks.is_dir() else Listing()
     problems = listing.problems + masks_listing.problems
     image_files = listing.pictures
     mask_files: dict[str, list[Path]] = {}
@@ -202,7 +224,7 @@ def pair_folder(images: Path, masks: Path | None, *, prefix: str = "") -> Paired
 
 
 @dataclass(slots=True)
-class _Listing:
+class Listing:
     """Files of a folder: pictures by name, what is none, and what is left out on purpose."""
 
     pictures: dict[str, list[Path]] = field(default_factory=dict)
@@ -210,8 +232,9 @@ class _Listing:
     left_out: list[str] = field(default_factory=list)
 
 
-def _list_pictures(folder: Path) -> _Listing:
-    listing = _Listing()
+def list_pictures(folder: Path) -> Listing:
+    """The pictures below a folder, to any depth, named by their paths without the suffix."""
+    listing = Listing()
     dicom: list[Path] = []
     for path in sorted(folder.rglob("*")):
         below = path.relative_to(folder)

@@ -1,4 +1,4 @@
-"""Download of the ISIC 2017 archives: resumable, checked, complete or absent."""
+"""Download of the archives of a data set: resumable, checked, complete or absent."""
 
 import http.client
 import re
@@ -17,10 +17,10 @@ from segconf.data.archives import (
     ISIC_ARCHIVES,
     Archive,
     PartFile,
-    extract_archive,
     md5_of,
     readable_size,
 )
+from segconf.data.tar_archives import unpack
 from segconf.errors import DataError
 from segconf.locks import locked
 
@@ -34,7 +34,6 @@ BACKOFF = 1.0  # seconds; doubled after every further failure
 TIMEOUT = 30.0  # seconds without a byte
 NETWORK_BLOCK = 1 << 17
 UNPACKED_RATIO = 1.05  # JPEG and PNG hardly shrink in a zip
-BY_HAND = "Or get the .zip by hand (https://challenge.isic-archive.com/data/#2017) and put it into"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +77,7 @@ class _TryAgainError(Exception):
     """A failure that may pass: a dropped connection, a busy server, a file that has changed."""
 
 
-def download_isic(
+def download_archives(
     folder: Path,
     *,
     archives: Sequence[Archive] = ISIC_ARCHIVES,
@@ -119,13 +118,12 @@ def download_isic(
             )
         for archive in plan.archives:
             report = _reporter(archive.name, on_progress)
-            part = PartFile(folder / f"{archive.name}.zip")
+            part = PartFile(folder / archive.file_name)
             if part.zip_path.exists():
                 _check_zip(part.zip_path, archive, report)
             else:
                 _obtain(archive, part, report, sleep)
-            on_bytes = partial(report, "extract")
-            extract_archive(part.zip_path, folder / archive.name, on_bytes=on_bytes)
+            unpack(archive, part.zip_path, folder / archive.name, partial(report, "extract"))
             if part.is_ours() and not keep_archives:
                 part.zip_path.unlink()
             part.restart()
@@ -135,12 +133,12 @@ def download_isic(
 def plan_download(
     folder: Path, archives: Sequence[Archive] = ISIC_ARCHIVES, *, keep_archives: bool = False
 ) -> DownloadPlan:
-    """What `download_isic` would do in an existing folder, and the disk space that it takes."""
+    """What `download_archives` would do in an existing folder, and the disk space that it takes."""
     missing = tuple(a for a in archives if not any((folder / a.name).glob("*")))
     sizes = _zip_sizes(folder, missing)
     download = needed = used = 0
     for archive, known_size in zip(missing, sizes, strict=True):
-        part = PartFile(folder / f"{archive.name}.zip")
+        part = PartFile(folder / archive.file_name)
         size = archive.size_hint if known_size is None else known_size
         found = part.zip_path.exists()
         arrived = part.path.stat().st_size if part.path.exists() else 0
@@ -159,7 +157,7 @@ def _zip_sizes(folder: Path, archives: Sequence[Archive]) -> list[int | None]:
     sizes: list[int | None] = []
     reachable = True
     for archive in archives:
-        zip_path = folder / f"{archive.name}.zip"
+        zip_path = folder / archive.file_name
         size = zip_path.stat().st_size if zip_path.exists() else None
         if size is None and reachable:
             try:
@@ -199,7 +197,7 @@ def _obtain(archive: Archive, part: PartFile, report: Report, sleep: Sleep) -> N
     raise DataError(
         f"{archive.url}: wrong bytes, twice (MD5 {found}, expected {archive.md5}); they were "
         "removed. A proxy or a login page of the network may stand in between: try another "
-        f"network. {BY_HAND} {part.zip_path.parent}."
+        f"network. {archive.by_hand} {part.zip_path.parent}."
     )
 
 
@@ -218,7 +216,7 @@ def _fetch(archive: Archive, part: PartFile, report: Report, sleep: Sleep) -> No
                 raise DataError(
                     f"{archive.url}: cannot be fetched ({problem}; {failures} attempts). Check "
                     "the network; behind a proxy, set https_proxy. What has arrived is kept, and "
-                    f"the same command continues. {BY_HAND} {part.zip_path.parent}."
+                    f"the same command continues. {archive.by_hand} {part.zip_path.parent}."
                 ) from problem
             sleep(BACKOFF * 2 ** (failures - 1))
 
@@ -272,7 +270,7 @@ def _refused(error: urllib.error.HTTPError, archive: Archive, part: PartFile) ->
         raise _TryAgainError(answer) from error
     raise DataError(
         f"{archive.url}: {answer}. The file may have moved, or a proxy may forbid it. "
-        f"{BY_HAND} {part.zip_path.parent}."
+        f"{archive.by_hand} {part.zip_path.parent}."
     ) from error
 
 

@@ -63,7 +63,7 @@ def describe(
         )
         problems += [problem for finding in findings for problem in finding.problems]
         sizes = {finding.size for finding in findings if finding.size is not None}
-        masks = sum(case.mask_path is not None for case in cases)
+        masks = sum(case.is_labeled for case in cases)
         parts.append(PartReport(name, len(cases), masks, tuple(sorted(sizes))))
     return DataReport(found.root, tuple(parts), tuple(dict.fromkeys(problems)), found.notes)
 

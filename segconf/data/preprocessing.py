@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from segconf.config.ranges import Task
 from segconf.config.schema import ExperimentConfig
 from segconf.images.io import read_image
 from segconf.images.types import DEFAULT_MAX_PIXELS, Image
@@ -18,6 +19,7 @@ class Preprocessing:
     ignore_255: bool = False
     intensity_window: tuple[float, float] | None = None
     max_pixels: int = DEFAULT_MAX_PIXELS
+    task: Task = "segmentation"
 
     @classmethod
     def of(cls, config: ExperimentConfig) -> "Preprocessing":
@@ -29,6 +31,7 @@ class Preprocessing:
             ignore_255=config.data.ignore_255,
             intensity_window=config.data.intensity_window,
             max_pixels=config.data.max_pixels,
+            task=config.data.task,
         )
 
     def read(self, path: Path, *, size: tuple[int, int] | None = None) -> Image:

@@ -1,6 +1,7 @@
 """Splits: seeded, stable choices that do not depend on machine or file order."""
 
 import hashlib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
@@ -14,6 +15,10 @@ from segconf.files import MOST_BYTES, described, read_text
 from segconf.images.image_format import image_suffix
 
 ID_COLUMNS = ("id", "image", "image_id", "case", "name", "file")
+_MASKS_WANTED = (
+    "put them in masks/, named like their images, or predict the images, review the masks and give "
+    "their folder as data.corrections"
+)
 HOLD_OUT_SEED = 0
 """Held-out images never move with the seed of a run, so that runs can be compared on them."""
 
@@ -86,14 +91,14 @@ def split_cases(
 
     Args:
         found: the data set.
-        labeled: how many groups or images (`label_unit` says which) may be used with their masks;
-            all when None. A larger number contains a smaller one.
+        labeled: how many groups or images (`label_unit` says which) may be used with their masks
+            or labels; all when None. A larger number contains a smaller one.
         labeled_list: the ids to use instead, or a file with them. That of a volume stands for all
             of its slices.
         seed: decides which; the same seed gives the same ids on any machine.
         reviewed: masks of a review by id, labels of images that have no other.
     """
-    candidates = [case for case in found.training if case.mask_path is not None]
+    candidates = [case for case in found.training if case.is_labeled]
     if labeled_list is not None:
         if isinstance(labeled_list, Path):
             chosen = _known_ids(read_id_list(labeled_list), found.training, labeled_list)
@@ -105,14 +110,18 @@ def split_cases(
         chosen = _drawn(candidates, labeled, seed, unit=label_unit(found.training), root=found.root)
     if not chosen and not reviewed:
         raise_problems(found.problems, found.root)
+        what, way_out = (
+            ("a label", "write them into labels.csv")
+            if found.task == "classification"
+            else ("a mask", _MASKS_WANTED)
+        )
         raise DataError(
-            f"{found.root}: none of the {len(found.training)} training images has a mask. "
-            "Training needs a few: put them in masks/, named like their images, or predict the "
-            "images, review the masks and give their folder as data.corrections."
+            f"{found.root}: none of the {len(found.training)} training images has {what}. "
+            f"Training needs a few: {way_out}."
         )
     split = Split(
         labeled=tuple(case for case in found.training if case.id in chosen),
-        unlabeled=tuple(c.without_mask() for c in found.training if c.id not in chosen),
+        unlabeled=tuple(c.unlabeled() for c in found.training if c.id not in chosen),
         validation=found.validation,
         test=found.test,
     )
@@ -127,29 +136,60 @@ def label_unit(training: Sequence[Case]) -> str:
 def _drawn(
     candidates: Sequence[Case], labeled: int, seed: int, *, unit: str, root: Path
 ) -> set[str]:
-    """Ids of that many groups or images with masks, the same for the same seed."""
-    by_name: dict[str, list[str]] = {}
+    """Ids of that many groups or images with masks or labels, the same for the same seed.
+
+    Labels are balanced: no class gets more than one more than another that has some left.
+    """
+    by_name: dict[str, list[Case]] = {}
     for case in candidates:
-        by_name.setdefault(case.group if unit == "groups" else case.id, []).append(case.id)
+        by_name.setdefault(case.group if unit == "groups" else case.id, []).append(case)
+    kind = "masks" if all(case.label is None for case in candidates) else "labels"
     if labeled > len(by_name):
         what = "groups (volumes, patients) of training" if unit == "groups" else "training"
         raise DataError(
-            f"labeled = {labeled}: {root} has {len(by_name)} {what} images with masks. "
+            f"labeled = {labeled}: {root} has {len(by_name)} {what} images with {kind}. "
             f"Give a number up to {len(by_name)}, or none to use them all."
         )
     ordered = sorted(by_name, key=lambda name: _rank(name, seed, "labeled"))
-    return {id_ for name in ordered[:labeled] for id_ in by_name[name]}
+    classes = _by_class(ordered, by_name).values()
+    if labeled < len(classes):
+        raise DataError(
+            f"labeled = {labeled}: {root} has {len(classes)} classes, and each needs a label. "
+            f"Give at least {len(classes)}."
+        )
+    places = {name: place for own in classes for place, name in enumerate(own)}
+    ordered.sort(key=lambda name: places[name])  # one of each class, then the next of each
+    return {case.id for name in ordered[:labeled] for case in by_name[name]}
+
+
+def _by_class(
+    names: Sequence[str], cases: Mapping[str, Sequence[Case]]
+) -> dict[int | None, list[str]]:
+    """Names of groups or images by class, in the same order; that of a group is its commonest."""
+    found: dict[int | None, list[str]] = {}
+    for name in names:
+        labels = Counter(case.label for case in cases[name] if case.is_labeled)
+        found.setdefault(labels.most_common(1)[0][0], []).append(name)
+    return found
 
 
 def hold_out_fraction(
     cases: Sequence[Case], fraction: float, *, salt: str = "validation"
 ) -> tuple[tuple[Case, ...], tuple[Case, ...]]:
-    """Set a fraction of the groups with masks apart; no group is on both sides."""
-    groups = sorted(
-        {case.group for case in cases if case.mask_path is not None},
-        key=lambda name: _rank(name, HOLD_OUT_SEED, salt),
-    )
-    apart = set(groups[: round(fraction * len(groups))])
+    """Set a fraction of the groups with masks or labels apart; no group is on both sides.
+
+    With labels, the fraction is that of every class.
+    """
+    members: dict[str, list[Case]] = {}
+    for case in cases:
+        if case.is_labeled:
+            members.setdefault(case.group, []).append(case)
+    groups = sorted(members, key=lambda name: _rank(name, HOLD_OUT_SEED, salt))
+    apart = {
+        name
+        for own in _by_class(groups, members).values()
+        for name in own[: round(fraction * len(own))]
+    }
     kept = tuple(case for case in cases if case.group not in apart)
     return kept, tuple(case for case in cases if case.group in apart)
 
@@ -174,7 +214,7 @@ def _known_ids(entries: Sequence[str], cases: Sequence[Case], place: Path) -> se
             problems.append(f"{entry}: no training image of that name")
         elif len({case.image_path for case in matches}) > 1:
             problems.append(f"{entry}: several images of that name; give the path below images/")
-        elif matches[0].mask_path is None:
+        elif not matches[0].is_labeled:
             problems.append(
                 f"{entry}: this image has no mask. Put one beside the others, named like the image"
             )

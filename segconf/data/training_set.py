@@ -17,20 +17,11 @@ from segconf.conventions import IGNORE
 from segconf.data.cache import PixelCache, Pixels
 from segconf.data.cases import BrokenDataError, raise_problems
 from segconf.data.splits import Split
-from segconf.data.transforms import (
-    augment,
-    colour_transform,
-    flipped,
-    normalize,
-    recoloured,
-    training_transform,
-)
+from segconf.data.transforms import normalize
+from segconf.data.views import Rows, Views
 from segconf.devices import usable_processors
 
-Rows = np.ndarray[tuple[int], np.dtype[np.int64]]
 _HASHED_ROWS = 64
-VIEW = 1_000_000
-"""Keeps the random numbers of the views for the history apart from those of augmented views."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +30,7 @@ class Batch:
 
     cases: Tensor  # (B,) numbers of the cases: slots of the history, or rows of the arrays
     images: Tensor  # (B, C, H, W) float32, normalised
-    masks: Tensor | None  # (B, H, W) uint8; None for unlabeled cases
+    masks: Tensor | None  # (B, H, W) uint8, labels (B, 1, 1); None for unlabeled cases
     flips: Tensor | None = None  # (B, 2) bool: images flipped upside down, left to right; or none
 
 
@@ -164,9 +155,10 @@ class TrainingDataset(Dataset[TrainingStep]):
         self._seed = seed
         self._rows = pixels.rows
         height, width = pixels.images.shape[1:3]
-        self._transform: Any = training_transform((height, width), augmentation)
-        self._flips = augmentation.history_views == "flipped"
-        self._colours: Any = colour_transform(augmentation)
+        mask_height, mask_width = pixels.labeled_masks.shape[1:]
+        self._random = Views(
+            (height, width), augmentation, mask_size=(mask_height, mask_width), seed=seed
+        )
         self.start_epoch(0)
 
     def start_epoch(self, epoch: int) -> None:
@@ -191,13 +183,10 @@ class TrainingDataset(Dataset[TrainingStep]):
         chosen, unlabeled = self._plan[step]
         rows, masks = self._pixels.labeled_rows[chosen], self._pixels.labeled_masks[chosen]
         images = self._pixels.images[rows]  # (B, H, W, C)
-        views = [
-            augment(self._transform, image, mask, seed=self._view_seed(step, position))
-            for position, (image, mask) in enumerate(zip(images, masks, strict=True))
-        ]
+        views, view_masks = self._random.augmented(images, masks, epoch=self._epoch, step=step)
         return TrainingStep(
-            augmented_images=self._normalized(np.stack([image for image, _ in views])),
-            augmented_masks=torch.from_numpy(np.stack([mask for _, mask in views])).long(),
+            augmented_images=self._normalized(views),
+            augmented_masks=torch.from_numpy(view_masks).long(),
             labeled=self._views(rows, images, torch.from_numpy(masks), step),
             unlabeled=self._unlabeled_batch(unlabeled, step) if len(unlabeled) else None,
         )
@@ -208,26 +197,15 @@ class TrainingDataset(Dataset[TrainingStep]):
 
     def _views(self, rows: Rows, images: Pixels, masks: Tensor | None, step: int) -> Batch:
         """Views for the history: unaugmented, or flipped with other colours; masks stay."""
-        slots = self._slots(rows)
-        if not self._flips:
-            return Batch(slots, self._normalized(images), masks)
-        seeds = [self._view_seed(step, VIEW + int(row)) for row in rows]
-        flips = np.array([[seed & 1, seed >> 1 & 1] for seed in seeds], dtype=bool)  # (B, 2)
-        views = [
-            recoloured(self._colours, flipped(image, *flip), seed=seed)
-            for image, flip, seed in zip(images, flips, seeds, strict=True)
-        ]
-        return Batch(slots, self._normalized(np.stack(views)), masks, torch.from_numpy(flips))
+        views, flips = self._random.recorded(images, rows, epoch=self._epoch, step=step)
+        undo = None if flips is None else torch.from_numpy(flips)
+        return Batch(self._slots(rows), self._normalized(views), masks, undo)
 
     def _slots(self, rows: Rows) -> Tensor:
         return torch.from_numpy(np.searchsorted(self._rows, rows))
 
     def _normalized(self, images: Pixels) -> Tensor:
         return normalize(images, mean=self._normalization.mean, std=self._normalization.std)
-
-    def _view_seed(self, step: int, position: int) -> int:
-        words = np.random.SeedSequence([self._seed, self._epoch, step, position])
-        return int(words.generate_state(1)[0])
 
 
 class CaseDataset(Dataset[Batch]):
@@ -262,7 +240,7 @@ def training_batches(
     mean, std = normalization.mean, normalization.std
     for start in range(0, len(pixels.rows), batch_size):
         rows = pixels.rows[start : start + batch_size]
-        masks = np.full((len(rows), *pixels.images.shape[1:3]), IGNORE, np.uint8)
+        masks = np.full((len(rows), *pixels.labeled_masks.shape[1:]), IGNORE, np.uint8)
         labeled = np.isin(rows, pixels.labeled_rows)
         masks[labeled] = pixels.labeled_masks[np.searchsorted(pixels.labeled_rows, rows[labeled])]
         images = normalize(pixels.images[rows], mean=mean, std=std)

@@ -11,7 +11,7 @@ from torch import Tensor
 from segconf.config.schema import AugmentationConfig
 from segconf.conventions import IGNORE
 
-Pixels = np.ndarray[tuple[int, ...], np.dtype[np.uint8]]
+Pixels = np.ndarray[tuple[int, ...], np.dtype[Any]]
 
 
 def _library() -> Any:
@@ -34,6 +34,7 @@ def training_transform(size: tuple[int, int], augmentation: AugmentationConfig) 
         [
             albumentations.RandomScale((low - 1, high - 1), p=1),
             *(rotation if degrees else []),
+            *_padding(augmentation.padding),
             albumentations.PadIfNeeded(height, width, fill=0, fill_mask=IGNORE),
             albumentations.RandomCrop(height, width),
             albumentations.HorizontalFlip(p=augmentation.horizontal_flip),
@@ -41,6 +42,11 @@ def training_transform(size: tuple[int, int], augmentation: AugmentationConfig) 
             *_colours(augmentation.color_jitter),
         ]
     )
+
+
+def _padding(pixels: int) -> list[Any]:
+    """Black pixels on every side; none where it is off."""
+    return [_library().Pad(pixels, fill=0, fill_mask=IGNORE)] if pixels else []
 
 
 def _colours(jitter: float) -> list[Any]:
@@ -72,6 +78,27 @@ def flipped(image: Pixels, upside_down: bool, left_to_right: bool) -> Pixels:  #
     return image[:, ::-1] if left_to_right else image
 
 
+def crop_and_flip(
+    images: Pixels, augmentation: AugmentationConfig, generator: np.random.Generator
+) -> Pixels:
+    """Small images (B, H, W, C) padded with black, cropped at a random place, randomly flipped.
+
+    All at once: for images of 32 x 32 a library call each would take longer than the network.
+    """
+    count, height, width, _ = images.shape
+    padding = augmentation.padding
+    frame = [(0, 0), (padding, padding), (padding, padding), (0, 0)]
+    padded = np.pad(images, frame) if padding else images
+    tops, lefts = generator.integers(0, 2 * padding, (2, count), endpoint=True)
+    upside_down = generator.random(count) < augmentation.vertical_flip
+    left_to_right = generator.random(count) < augmentation.horizontal_flip
+    views = np.empty_like(images)
+    for index, (top, left) in enumerate(zip(tops, lefts, strict=True)):
+        crop = padded[index, top : top + height, left : left + width]
+        views[index] = flipped(crop, upside_down[index], left_to_right[index])
+    return views
+
+
 def augment(transform: Any, image: Pixels, mask: Pixels, *, seed: int) -> tuple[Pixels, Pixels]:
     """The view of an image (H, W, C) and its mask (H, W) that belongs to a seed."""
     # Seeded per view, not per process: the stream is the same with any number of workers.
@@ -83,9 +110,12 @@ def augment(transform: Any, image: Pixels, mask: Pixels, *, seed: int) -> tuple[
 def normalize(images: Pixels, *, mean: Sequence[float], std: Sequence[float]) -> Tensor:
     """From uint8 pixels (B, H, W, C) to what the encoder was trained on: (B, C, H, W) float32.
 
-    `(pixel / 255 - mean) / std` per channel, in channels_last memory order.
+    `(pixel / 255 - mean) / std` per channel, in channels_last memory order. Rows of a table
+    (B, 1, 1, C) are floats already, and stay what they are: their network standardises them.
     """
     batch, height, width, channels = images.shape
+    if images.dtype == np.float32:
+        return torch.from_numpy(images).permute(0, 3, 1, 2)
     # Rows of interleaved channels: several times faster than broadcasting over an axis of three.
     rows = torch.from_numpy(np.require(images, requirements=("C", "W"))).view(batch, height, -1)
     scale = torch.tensor([1 / (255 * s) for s in std]).repeat(width)  # (W * C,)

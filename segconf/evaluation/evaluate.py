@@ -19,6 +19,7 @@ from segconf.data.cache import Progress
 from segconf.data.cases import ImageCases, images_of
 from segconf.devices import resolve_device
 from segconf.errors import ConfigError
+from segconf.evaluation.about_run import about_run
 from segconf.evaluation.error_bands import (
     DiceAgreement,
     ErrorBand,
@@ -34,6 +35,8 @@ from segconf.evaluation.guarantees import (
     kept_guarantees,
     kept_referral,
 )
+from segconf.evaluation.label_evaluation import evaluated_labels
+from segconf.evaluation.label_report import LabelReport, build_label_report, write_label_report
 from segconf.evaluation.report import REPORT_FILES, EvaluationReport, build_report, write_report
 from segconf.images.io import read_header
 from segconf.images.masks import read_mask
@@ -44,8 +47,13 @@ from segconf.metrics.streaming import ConfidenceMetrics
 from segconf.plots.image_scores import expected_dice_plot
 from segconf.plots.promised_and_kept import guarantee_plot
 from segconf.processes import ProcessGroup, joined
-from segconf.runs.epochs import read_progress, training_seconds
-from segconf.runs.run_cases import BATCH, GridCases, check_report, masked_cases, whole_images
+from segconf.runs.run_cases import (
+    GridCases,
+    batch_size,
+    check_report,
+    masked_cases,
+    whole_images,
+)
 from segconf.runs.run_folder import RunFolder
 
 Pair = tuple[Tensor, NDArray[np.uint8]]
@@ -90,7 +98,7 @@ class Evaluation:
     """The report, where it was written, and what the run keeps of its promises, if it has any."""
 
     folder: Path
-    report: EvaluationReport
+    report: EvaluationReport | LabelReport
     threshold: KeptRisk | None
     guarantees: tuple[KeptGuarantee, ...] = ()
     referral: KeptReferral | None = None
@@ -126,6 +134,9 @@ def evaluate(
     with joined(device) as group:
         model = _model(run_folder, options, device)
         source = _Source(run_folder, model, options, group, on_progress)
+        folder = given or run_folder.path / "evaluation" / options.folder
+        if model.config.data.task == "classification":
+            return source.evaluate_labels(folder)
         evaluator = source.evaluate(options.split)
         if not group.is_first:
             return None
@@ -148,7 +159,6 @@ def evaluate(
         agreement = dice_agreement(evaluator.rows)
         about["expected_dice"] = asdict(agreement)
         report = build_report(evaluator, about)
-        folder = given or run_folder.path / "evaluation" / options.folder
         pairs = np.array([(row.expected_dice, row.dice) for row in evaluator.rows])
         with locked(folder, wait=True):  # no mixture of two evaluations
             write_report(report, folder)
@@ -169,7 +179,7 @@ def evaluate(
 def _model(run: RunFolder, options: EvaluationOptions, device: torch.device) -> TorchModel:
     """The network with the weights that were asked for."""
     if options.weights == "best":
-        return TorchModel(run.path, device=device, batch_size=BATCH)
+        return TorchModel(run.path, device=device, batch_size=batch_size(run.config()))
     config = run.config()
     method = method_of(config)
     if method.weight_files(run.best_file, config):
@@ -180,7 +190,7 @@ def _model(run: RunFolder, options: EvaluationOptions, device: torch.device) -> 
     with TemporaryDirectory() as scratch:
         file = Path(scratch) / "last.safetensors"
         save_checkpoint(file, last_weights(run), config)
-        return TorchModel(file, device=device, batch_size=BATCH)
+        return TorchModel(file, device=device, batch_size=batch_size(config))
 
 
 def _kept_risk(model: TorchModel, pooled: ConfidenceMetrics) -> KeptRisk | None:
@@ -215,6 +225,30 @@ class _Source:
             if self.on_progress is not None and self.group.is_first:
                 self.on_progress(f"{split} images", number, len(own))
         return self._merged(evaluator, [image.name for image in images])
+
+    def evaluate_labels(self, folder: Path) -> Evaluation | None:
+        """Evaluate the labels of the split and write the report; None but on the first process."""
+        options, model = self.options, self.model
+        if options.native:
+            raise ConfigError("native: a label has no grid. Leave it out.")
+        cases, root = masked_cases(self.run, options.split, options.data)
+        found = evaluated_labels(
+            model,
+            images_of(cases),
+            root,
+            self.group,
+            split=options.split,
+            on_progress=self.on_progress,
+        )
+        if not self.group.is_first:
+            return None
+        threshold = _kept_risk(model, found.pooled)
+        about = _about(self.run, model, options)
+        about["threshold"] = None if threshold is None else asdict(threshold)
+        report = build_label_report(found, model.config.data.class_names, about)
+        with locked(folder, wait=True):  # no mixture of two evaluations
+            write_label_report(report, folder)
+        return Evaluation(folder, report, threshold)
 
     def _spacing(self, image: ImageCases) -> tuple[float, ...] | None:
         """Millimetres between pixels of the grid on which an image is evaluated, if known."""
@@ -259,31 +293,13 @@ class _Source:
 
 
 def _about(run: RunFolder, model: TorchModel, options: EvaluationOptions) -> dict[str, object]:
-    config, used = model.config, run.data()
-    height, width = config.data.size
-    progress = read_progress(run.path)  # of every network
-    return {
-        "run": run.path.name,
-        "weights": options.weights,
-        "weights_sha256": model.weights_sha256,
-        "method": config.training.method,
-        "labeled": used.label_count,
-        "labeled_unit": used.unit,
-        "seed": config.training.seed,
-        "encoder": config.model.encoder,
-        "dataset": used.dataset,
-        "split": options.split,
-        "grid": "native" if options.native else f"{height} x {width}",
-        "temperature": model.temperature,
-        "training_seconds": training_seconds(run.path),
-        "training_epochs": [one.epochs for one in progress],
-        "best_epochs": [one.best_epoch for one in progress],
-        "inference_passes": model.predictor.count,
-        "inference_seconds_per_image": model.batches.seconds_per_image,
-        "protocol": "strict",
+    grid = "native" if options.native else None
+    found = about_run(run, model, split=options.split, weights=options.weights, grid=grid)
+    if model.config.data.task == "classification":
+        return found
+    return found | {
         "boundary_band_pixels": options.tolerances.boundary,
         "surface_tolerance": options.tolerances.surface,
         "foreground": "all classes but 0",
         "challenge_jaccard": f"IoU of an image, 0 below {CHALLENGE_LIMIT}",
-        "null": "a value that is not defined",
     }

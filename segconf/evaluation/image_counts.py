@@ -14,13 +14,17 @@ from numpy.typing import NDArray
 from segconf.arrays import read_arrays
 from segconf.errors import CheckpointError
 from segconf.files import described, replacing
+from segconf.metrics.bootstrap import Summaries
 from segconf.metrics.image_summary import ImageSummary
+from segconf.metrics.label_summary import LabelSummaries
 from segconf.metrics.reliability import ReliabilityCurve
 from segconf.metrics.risk_coverage import RiskCoverageCurve
 
 Curve = TypeVar("Curve", RiskCoverageCurve, ReliabilityCurve)
 
 IMAGE_COUNTS = "images.npz"
+LABELS = "labels_"
+"""Begins the names of the arrays that hold the counts of labels."""
 RANKED = ("bins", "correct", "wrong")
 """Fields of a summary with a value for each of its ranking bins; the images one after another."""
 OTHERS = ("confusion", "calibration_gap", "nll", "brier")
@@ -37,6 +41,19 @@ class ImageCounts:
     groups: Sequence[str]  # of each case
     curve: RiskCoverageCurve
     reliability: ReliabilityCurve
+    labels: LabelSummaries | None = None
+    """Where labels of images were evaluated, and no masks."""
+    label_cases: Sequence[str] = ()
+
+    @property
+    def cases(self) -> list[str]:
+        """Names of the images."""
+        return list(self.label_cases or self.summaries)
+
+    @property
+    def images(self) -> Summaries:
+        """Counts of the images, for the bootstrap."""
+        return list(self.summaries.values()) if self.labels is None else self.labels
 
     def compact(self) -> "ImageCounts":
         """About a tenth of the size, for the bootstrap: values of metrics are in `metrics.json`.
@@ -45,7 +62,7 @@ class ImageCounts:
         single precision, and the curve keeps 100 of its points. On 200 images of 64 x 96 pixels
         that moved no AURC of a resample by more than 2e-5 and no FPR-95 by more than 2e-3.
         """
-        summaries = _merged(list(self.summaries.values()))
+        summaries = [] if self.labels is not None else _merged(list(self.summaries.values()))
         curve, points = self.curve, len(self.curve.coverage)
         kept = np.linspace(0, points - 1, min(points, COMPACT_POINTS)).round().astype(np.int64)
         return replace(
@@ -94,17 +111,25 @@ def _rounded(values: NDArray[Any]) -> NDArray[np.float64]:
 
 def save_image_counts(path: Path, counts: ImageCounts) -> None:
     """Write one compressed file, with an array for each field over all images."""
-    images = list(counts.summaries.values())
-    arrays = {name: np.concatenate([getattr(image, name) for image in images]) for name in RANKED}
-    arrays |= {name: np.array([getattr(image, name) for image in images]) for name in OTHERS}
-    arrays["lengths"] = np.array([len(image.bins) for image in images])
+    if counts.labels is None:
+        arrays = _mask_arrays(list(counts.summaries.values()))
+    else:
+        own = counts.labels
+        arrays = {LABELS + f.name: np.asarray(getattr(own, f.name)) for f in fields(own)}
     arrays = {name: _narrow(array) for name, array in arrays.items()}
     for prefix, curve in (("curve", counts.curve), ("reliability", counts.reliability)):
         arrays |= {f"{prefix}_{f.name}": np.asarray(getattr(curve, f.name)) for f in fields(curve)}
-    arrays["cases"] = np.array(list(counts.summaries))
+    arrays["cases"] = np.array(counts.cases)
     arrays["groups"] = np.array(counts.groups)
     with replacing(path) as temporary, temporary.open("wb") as file:
         np.savez_compressed(file, allow_pickle=False, **arrays)
+
+
+def _mask_arrays(images: Sequence[ImageSummary]) -> dict[str, NDArray[Any]]:
+    arrays = {name: np.concatenate([getattr(image, name) for image in images]) for name in RANKED}
+    arrays |= {name: np.array([getattr(image, name) for image in images]) for name in OTHERS}
+    arrays["lengths"] = np.array([len(image.bins) for image in images])
+    return arrays
 
 
 def _narrow(array: NDArray[Any]) -> NDArray[Any]:
@@ -128,7 +153,8 @@ def load_image_counts(path: Path, *, way_out: str) -> ImageCounts:
         groups = [str(group) for group in content["groups"].ravel()]
         if not cases or len(set(cases)) < len(cases) or len(groups) != len(cases):
             raise ValueError("cases without a name or a group")  # noqa: TRY301 - one message
-        summaries = _summaries(content, len(cases))
+        labels = _labels(content, len(cases))
+        summaries = [] if labels is not None else _summaries(content, len(cases))
         curve = _restored(RiskCoverageCurve, content, "curve_")
         bins = _restored(ReliabilityCurve, content, "reliability_")
         _check_lengths(curve.coverage, curve.risk, curve.optimal_risk, curve.confidence)
@@ -136,7 +162,24 @@ def load_image_counts(path: Path, *, way_out: str) -> ImageCounts:
     except (OSError, ValueError, KeyError) as error:
         reason = f"{error} is missing" if isinstance(error, KeyError) else described(error)
         raise CheckpointError(f"{path}: not a readable evaluation ({reason}). {way_out}") from error
+    if labels is not None:
+        return ImageCounts({}, groups, curve, bins, labels, cases)
     return ImageCounts(dict(zip(cases, summaries, strict=True)), groups, curve, bins)
+
+
+def _labels(content: Mapping[str, NDArray[Any]], images: int) -> LabelSummaries | None:
+    """Counts of labels; None where the file holds those of masks."""
+    if f"{LABELS}bins" not in content:
+        return None
+    arrays = {f.name: content[LABELS + f.name] for f in fields(LabelSummaries)}
+    wide = {
+        name: array.astype(np.int64 if array.dtype.kind in "iu" else np.float64)
+        for name, array in arrays.items()
+        if array.dtype.kind in "iuf"
+    }
+    found = LabelSummaries(**arrays | wide)
+    found.check(images)
+    return found
 
 
 def _summaries(content: Mapping[str, NDArray[Any]], images: int) -> list[ImageSummary]:

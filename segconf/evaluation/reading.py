@@ -4,8 +4,8 @@ import math
 from pathlib import Path
 from typing import Any, Literal
 
+from segconf.config.ranges import NaturalNumber, Number, OpenSection, Temperature
 from segconf.config.records import read_record
-from segconf.config.schema import NaturalNumber, Number, OpenSection, Temperature
 from segconf.errors import CheckpointError
 
 

@@ -30,6 +30,7 @@ Interval = tuple[float, float]
 REPORT_FILES = (
     *("metrics.json", "cases.csv", IMAGE_COUNTS, "risk_coverage.png", "reliability.png"),
     *("guarantees.png", "expected_dice.png", "ood.*", "triage.*"),
+    *("classes.csv", "confusion.png"),
 )
 """What commands write into the folder of a report."""
 NAMES = ("case", "group")
@@ -111,7 +112,7 @@ def write_report(report: EvaluationReport, folder: Path) -> None:
         "definitions": {name: metric.definition for name, metric in METRICS.items()},
         "protocols": PROTOCOLS,
     }
-    write_text(folder / "metrics.json", json.dumps(_json(content), indent=1))
+    write_text(folder / "metrics.json", json.dumps(json_values(content), indent=1))
     write_text(folder / "cases.csv", _table(report.cases))
     curve, reliability = report.pooled.risk_coverage(), report.pooled.reliability()
     summaries = {row.case: one for row, one in zip(report.cases, report.summaries, strict=True)}
@@ -138,13 +139,13 @@ def _table(rows: Sequence[CaseScores]) -> str:
     return table_text([*NAMES, *columns, "unit"], cells)
 
 
-def _json(value: object) -> object:
+def json_values(value: object) -> object:
     """The same content with null for nan and infinity, which JSON does not know."""
     match value:
         case Mapping():
-            return {key: _json(inner) for key, inner in value.items()}
+            return {key: json_values(inner) for key, inner in value.items()}
         case list() | tuple():
-            return [_json(inner) for inner in value]
+            return [json_values(inner) for inner in value]
         case float():
             return value if math.isfinite(value) else None
         case _:

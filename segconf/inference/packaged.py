@@ -6,14 +6,8 @@ from pathlib import Path
 from typing import Literal
 
 from segconf.calibration.stored import Calibration
-from segconf.config.schema import (
-    Count,
-    ExperimentConfig,
-    Number,
-    Probability,
-    Section,
-    Temperature,
-)
+from segconf.config.ranges import Count, Number, Probability, Section, Temperature
+from segconf.config.schema import ExperimentConfig
 from segconf.errors import CheckpointError
 
 

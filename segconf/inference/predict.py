@@ -15,12 +15,14 @@ from segconf import __version__
 from segconf.errors import ConfigError, DataError
 from segconf.images.image_format import MAP_SUFFIXES, MapFormat, format_of
 from segconf.images.naming import printable
+from segconf.inference.label_job import LabelJob
 from segconf.inference.model import Model, load_model
 from segconf.inference.pipeline import Job, PredictOptions, Progress
 from segconf.inference.sources import Shard, Sources, find_images
 from segconf.locks import locked
 from segconf.outputs import check_output
 from segconf.overlays.overlay import NOTICE
+from segconf.results.label_rows import TABLE, LabelRow, read_label_table
 from segconf.results.prediction_folder import PredictionFolder
 from segconf.results.rows import OUT_OF_DISTRIBUTION, CaseRow
 from segconf.results.run_record import RunRecord
@@ -40,6 +42,7 @@ class PredictionReport:
         referred: how many of the predicted ones an expert should see.
         out_of_distribution: how many of them are.
         skipped: how many images were there already.
+        class_names: of a classifier; none where masks are predicted.
     """
 
     folder: Path
@@ -48,6 +51,12 @@ class PredictionReport:
     referred: int = 0
     out_of_distribution: int = 0
     skipped: int = 0
+    class_names: tuple[str, ...] = ()
+
+    @property
+    def has_labels(self) -> bool:
+        """Whether labels were predicted, not masks."""
+        return bool(self.class_names)
 
     @property
     def predicted(self) -> int:
@@ -55,20 +64,23 @@ class PredictionReport:
         return len(self.cases) - len(self.failed)
 
     @property
-    def rows(self) -> tuple[CaseRow, ...]:
+    def rows(self) -> tuple[CaseRow | LabelRow, ...]:
         """Rows of the cases, read from the folder."""
         return self.read(self.cases)
 
     @property
-    def broken(self) -> tuple[CaseRow, ...]:
+    def broken(self) -> tuple[CaseRow | LabelRow, ...]:
         """Rows of the images that could not be predicted."""
         return self.read(self.failed)
 
-    def read(self, cases: Sequence[str]) -> tuple[CaseRow, ...]:
+    def read(self, cases: Sequence[str]) -> tuple[CaseRow | LabelRow, ...]:
         """Rows of some cases."""
+        if self.has_labels:
+            table = read_label_table(self.folder / TABLE, self.class_names)
+            return tuple(table[case] for case in cases)
         return tuple(PredictionFolder(self.folder).read_rows(cases))
 
-    def add(self, row: CaseRow) -> None:
+    def add(self, row: CaseRow | LabelRow) -> None:
         """Count a case."""
         self.cases.append(row.case)
         if row.error:
@@ -88,6 +100,8 @@ def predict(
     on_progress: Progress | None = None,
 ) -> PredictionReport:
     """Write masks, confidence maps, overlays, `cases.csv` and the review page of images.
+
+    A classifier writes labels instead: `predictions.csv`.
 
     Under torchrun every process takes its part of the images, within `shard`. Shards write no
     file in common but `cases.csv` and `review.html`, which are complete when the last shard is.
@@ -110,15 +124,28 @@ def predict(
         claim(folder, describe_run(model, sources, options), inputs=sources.folders)
     rank = Shard(int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1")))
     own = rank.own((shard or Shard()).own(sources.items))
-    report = PredictionReport(folder.path)
-    with _meeting_at_the_end(rank):
-        Job(model, folder, options).run(own, report.add, on_progress)
-    if rank.index == 0:
-        assemble(folder)
+    report = PredictionReport(folder.path, class_names=model.config.data.class_names)
+    if report.has_labels:
+        # Every process adds its own to the table, so none waits for the others.
+        _label_job(model, folder, options).run(own, report.add, on_progress)
+    else:
+        with _meeting_at_the_end(rank):
+            Job(model, folder, options).run(own, report.add, on_progress)
+        if rank.index == 0:
+            assemble(folder)
     report.cases.sort()
     report.failed.sort()
     report.skipped = len(own) - len(report.cases)
     return report
+
+
+def _label_job(model: Model, folder: PredictionFolder, options: PredictOptions) -> LabelJob:
+    if options.tile or options.map_format is not None or options.save_probabilities:
+        raise ConfigError(
+            "tile, map_format and save_probabilities are for masks; this model predicts labels, "
+            "with all probabilities. Leave them out."
+        )
+    return LabelJob(model, folder, skip_existing=options.skip_existing, workers=options.workers)
 
 
 def _found(images: Path | str | Sequence[Path | str], *, exclude: Path) -> Sources:
@@ -179,6 +206,7 @@ def describe_run(model: Model, sources: Sources, options: PredictOptions) -> Run
             "passes": model.passes,
             "encoder": config.model.encoder,
             "size": list(config.data.size),
+            **({"classes": config.data.class_names} if config.data.class_names else {}),
         },
         "chosen": {"model": model.choice.name, "reason": model.choice.reason},
         "confidence": {

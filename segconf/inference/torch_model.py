@@ -13,7 +13,7 @@ from torch import Tensor
 from segconf.calibration.stored import Calibration, read_calibration
 from segconf.checkpoints.weights import load_checkpoint, weights_hash
 from segconf.confidence import FloatArray
-from segconf.config.schema import TEMPERATURES
+from segconf.config.ranges import TEMPERATURES
 from segconf.data.transforms import normalize
 from segconf.devices import single_threaded
 from segconf.errors import CheckpointError
@@ -28,6 +28,7 @@ from segconf.models.encoders import encoder_normalization
 from segconf.ood.detector import OODDetector, load_detector
 from segconf.ood.features import FeatureExtractor, pooled_features
 from segconf.results.maps import Band
+from segconf.runs.run_cases import batch_size as usual_batch
 
 _ACCELERATOR_BATCH = 16
 _VOLUME_AXES = 4
@@ -78,6 +79,8 @@ class TorchModel(Model):
         self.normalize = partial(normalize, mean=mean, std=std)
         self.predictor = method_of(self.config).predictor(self.checkpoint)
         default = 1 if device.type == "cpu" else _ACCELERATOR_BATCH
+        if self.config.data.task == "classification":
+            default = usual_batch(self.config)  # small images one by one would take long
         self.batches = BatchRunner(self._predict, batch_size or default)
         self.detector = load_detector(path, self.weights_sha256) if calibrated else None
         self._extractor = None

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from segconf.checkpoints.weight_files import Checkpoint
+from segconf.config.ranges import Task
 from segconf.config.schema import ExperimentConfig, LossConfig, ModelConfig
 from segconf.errors import ConfigError
 from segconf.inference.predictors import DropoutPredictor, NoisyLogits, Predictor
@@ -19,10 +20,12 @@ class Aleatoric(MonteCarloDropout):
     name = "aleatoric"
     exportable = False
 
-    def build(self, config: ModelConfig, *, pretrained: bool = True) -> nn.Module:
+    def build(
+        self, config: ModelConfig, task: Task = "segmentation", *, pretrained: bool = True
+    ) -> nn.Module:
         """A network with dropout whose K logits are followed by their K log-variances."""
         doubled = config.model_copy(update={"classes": 2 * config.classes})
-        return super().build(doubled, pretrained=pretrained)
+        return super().build(doubled, task, pretrained=pretrained)
 
     def check(self, config: ExperimentConfig) -> None:
         """Refuse a loss that is no likelihood: variances are learned from nothing else."""

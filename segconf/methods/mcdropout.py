@@ -3,6 +3,7 @@
 from torch import nn
 
 from segconf.checkpoints.weight_files import Checkpoint
+from segconf.config.ranges import Task
 from segconf.config.schema import ExperimentConfig, ModelConfig
 from segconf.inference.predictors import DropoutPredictor, Predictor
 from segconf.methods.method import Method, register
@@ -16,9 +17,11 @@ class MonteCarloDropout(Method):
     name = "mcdropout"
     exportable = False
 
-    def build(self, config: ModelConfig, *, pretrained: bool = True) -> nn.Module:
+    def build(
+        self, config: ModelConfig, task: Task = "segmentation", *, pretrained: bool = True
+    ) -> nn.Module:
         """A network with spatial dropout after every block of the decoder."""
-        network = super().build(config, pretrained=pretrained)
+        network = super().build(config, task, pretrained=pretrained)
         add_decoder_dropout(network, config.dropout)
         return network
 

@@ -11,13 +11,14 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from segconf.checkpoints.weight_files import Checkpoint
+from segconf.config.ranges import Task
 from segconf.config.schema import ExperimentConfig, LossConfig, ModelConfig, TrainingConfig
 from segconf.conventions import IGNORE
 from segconf.data.training_set import Batch
 from segconf.history.predictions import PredictionHistory
 from segconf.inference.predictors import Predictor, SinglePass
 from segconf.losses.soft_dice import overlap_sums, soft_dice_loss
-from segconf.models.unet import build_unet
+from segconf.models.networks import build_network
 from segconf.processes import ProcessGroup
 from segconf.registry import METHODS, Registry
 from segconf.runs.epochs import EpochSummary
@@ -140,14 +141,17 @@ class Method(ABC):
             ConfigError: naming the setting and the way out.
         """
 
-    def build(self, config: ModelConfig, *, pretrained: bool = True) -> nn.Module:
+    def build(
+        self, config: ModelConfig, task: Task = "segmentation", *, pretrained: bool = True
+    ) -> nn.Module:
         """The network: images (B, C, H, W) to outputs (B, K', H, W), the K logits first.
 
         Args:
             config: the model section.
+            task: masks, or labels, whose outputs have one pixel.
             pretrained: False when trained weights follow, so that no encoder weights are needed.
         """
-        return build_unet(config, pretrained=pretrained)
+        return build_network(config, task, pretrained=pretrained)
 
     def weights(self, loss: LossConfig) -> Mapping[str, float]:  # noqa: ARG002 - for others
         """Weight of each loss term."""

@@ -17,9 +17,11 @@ from numpy.typing import NDArray
 
 from segconf.metrics.definitions import Protocol, Totals, all_values
 from segconf.metrics.image_summary import ImageSummary, StackedSummaries, stack_summaries
+from segconf.metrics.label_summary import LabelSummaries
 from segconf.metrics.selective import RECALL_OF_FPR, RankingTotals, ranking_sums
 
 Floats: TypeAlias = NDArray[np.float64]
+Summaries: TypeAlias = Sequence[ImageSummary] | LabelSummaries
 Interval: TypeAlias = tuple[float, float]
 Resampled: TypeAlias = Mapping[str, Floats]
 """(R,) values of each metric of one run."""
@@ -97,7 +99,7 @@ def percentile_interval(values: Floats, *, level: float = LEVEL) -> tuple[float,
 
 
 def bootstrap_metrics(
-    images: Sequence[ImageSummary],
+    images: Summaries,
     generator: torch.Generator,
     *,
     groups: Sequence[str] | None = None,
@@ -111,7 +113,7 @@ def bootstrap_metrics(
     A resample in which a metric is not defined does not count for it; nan if there is no other.
 
     Args:
-        images: one summary per image.
+        images: one summary per image or label.
         groups: the group of each image; each on its own when not given.
         generator: source of the draws; an equal one gives equal intervals.
         resamples: number of draws.
@@ -133,18 +135,22 @@ class Differences:
 
 
 def resampled_metrics(
-    images: Sequence[ImageSummary], weights: Floats, *, protocol: Protocol = "strict"
+    images: Summaries, weights: Floats, *, protocol: Protocol = "strict"
 ) -> Resampled:
     """Every metric of a run in each resample, over the pooled pixels of the images drawn.
 
     Args:
-        images: one summary per image.
+        images: one summary per image or label.
         weights: (R, I) from `draw_units`; the same for all runs that are to be paired.
         protocol: as in ``ConfidenceMetrics.compute``.
     """
     if len(images) != weights.shape[1]:
         raise ValueError(f"{len(images)} images cannot be paired with {weights.shape[1]} draws")
-    stack = stack_summaries(images, protocol)
+    stack = (
+        images.stacked(protocol)
+        if isinstance(images, LabelSummaries)
+        else stack_summaries(images, protocol)
+    )
     parts = [
         all_values(_totals(stack, weights[start : start + _BLOCK]))
         for start in range(0, len(weights), _BLOCK)

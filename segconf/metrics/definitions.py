@@ -4,7 +4,7 @@ To add a metric, add one declaration: `ConfidenceMetrics.compute`, the bootstrap
 all tables read them.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
@@ -178,6 +178,21 @@ _DECLARED = (
 
 METRICS = {metric.name: metric for metric in _DECLARED}
 """All metrics by name, in the order of tables."""
+
+
+def reported_metrics(*, labels: bool) -> tuple[str, ...]:
+    """Names in the table of an evaluation of masks or of labels."""
+    return _of_task([m.name for m in METRICS.values() if m.in_reports], labels=labels)
+
+
+def compared_metrics(*, labels: bool) -> tuple[str, ...]:
+    """Names in the table of several runs."""
+    return _of_task([m.name for m in METRICS.values() if m.in_comparisons], labels=labels)
+
+
+def _of_task(names: Sequence[str], *, labels: bool) -> tuple[str, ...]:
+    """Accuracy is to labels what the mIoU is to masks."""
+    return tuple("accuracy" if labels and name == "miou" else name for name in names)
 
 
 def all_values(totals: Totals) -> dict[str, Floats]:

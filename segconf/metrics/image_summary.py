@@ -51,11 +51,14 @@ class ImageSummary:
 
 @dataclass(frozen=True, slots=True)
 class StackedSummaries:
-    """Summaries of I images on one grid of G ranking groups, by descending confidence."""
+    """Summaries of I images on one grid of G ranking groups, by descending confidence.
 
-    correct: NDArray[np.float64]  # (I, G)
-    wrong: NDArray[np.float64]  # (I, G)
-    confusion: NDArray[np.float64]  # (I, K * K)
+    Tables are sparse where few entries are not 0.
+    """
+
+    correct: Any  # (I, G)
+    wrong: Any  # (I, G)
+    confusion: Any  # (I, K * K)
     sums: NDArray[np.float64]  # (I, ECE bins + 2): calibration gaps, NLL, Brier
     protocol: Protocol
 

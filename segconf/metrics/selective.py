@@ -45,6 +45,26 @@ def _harmonic_tail(x: Floats) -> Floats:
     return y * (1 / 24 - y * (7 / 960 - y * (31 / 8064 - y * (127 / 30720))))
 
 
+def auroc(score: NDArray[Any], positive: NDArray[np.bool_]) -> float:
+    """Probability that a positive one scores higher than a negative one; ties count half.
+
+    Args:
+        score: (N,).
+        positive: (N,).
+
+    Returns:
+        nan where one of both kinds is missing.
+    """
+    positives, negatives = int(positive.sum()), int((~positive).sum())
+    if not positives or not negatives:
+        return math.nan
+    _, group = np.unique(score, return_inverse=True)
+    own = np.bincount(group[positive], minlength=int(group.max()) + 1)  # (G,)
+    others = np.bincount(group[~positive], minlength=len(own))  # (G,)
+    below = np.cumsum(others) - others / 2  # (G,) with a lower score, and half of those with it
+    return float(own @ below / (positives * negatives))
+
+
 @dataclass(frozen=True, slots=True)
 class RankingSums:
     """Sums over groups, each (...,) for counts (..., G)."""

@@ -15,7 +15,6 @@ and a multilayer perceptron for tables, whose rows are images of one pixel.
 
 import re
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import cast
 
 import torch
@@ -32,9 +31,8 @@ from segconf.models.encoders import (
     load_encoder_weights,
 )
 from segconf.models.libraries import quiet, timm
+from segconf.models.mlp import MLP_WIDTH, mlp_stages
 from segconf.models.unet import decode
-
-MLP_WIDTH, MLP_LAYERS = 128, 2
 
 
 class Classifier(nn.Module):
@@ -102,7 +100,7 @@ def _own_encoder(config: ModelConfig) -> tuple[nn.Module, int] | None:
     """The encoder of a network of this module, with its features; None for other names."""
     channels, name = config.channels, config.encoder
     if name == "mlp":
-        return _mlp(channels), MLP_WIDTH
+        return StagedEncoder(*mlp_stages(channels)), MLP_WIDTH
     if name == "resnet18_32":
         return _initialised(_resnet18(channels)), 512
     if match := re.fullmatch(r"preact_resnet(\d{1,4})", name):
@@ -253,13 +251,6 @@ def _densenet_bc(channels: int, layers: int, growth: int) -> tuple[nn.Module, in
             parts += [nn.BatchNorm2d(width), nn.ReLU()]
         stages.append(nn.Sequential(*parts))  # (B, width, H / 2^number, W / 2^number)
     return StagedEncoder(*stages), width
-
-
-def _mlp(columns: int) -> nn.Module:
-    """Linear layers with ReLU, as convolutions of one pixel: (B, columns, 1, 1) to (B, F, 1, 1)."""
-    widths = [columns] + [MLP_WIDTH] * MLP_LAYERS
-    layers = [nn.Conv2d(a, b, kernel_size=1) for a, b in pairwise(widths)]
-    return StagedEncoder(*(nn.Sequential(layer, nn.ReLU()) for layer in layers))
 
 
 class TimmEncoder(nn.Module):

@@ -9,8 +9,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Literal
 
+from segconf.config.ranges import Count, Interval, Number, Probability, Section
 from segconf.config.records import read_record
-from segconf.config.schema import Count, Interval, Number, Probability, Section
 from segconf.errors import CheckpointError
 
 DESCRIPTION = "model.json"

@@ -19,7 +19,7 @@ from segconf.images.types import Image
 from segconf.inference.sources import find_images
 from segconf.inference.torch_model import TorchModel
 from segconf.metrics.ranking_histogram import Groups
-from segconf.metrics.selective import false_positive_rate, ranking_totals
+from segconf.metrics.selective import auroc, false_positive_rate, ranking_totals
 from segconf.plots.image_scores import ood_plot
 from segconf.runs.run_cases import masked_cases
 from segconf.runs.run_folder import RunFolder
@@ -46,12 +46,10 @@ def detection_metrics(own: NDArray[Any], others: NDArray[Any]) -> dict[str, floa
     np.add.at(counts[0], group[: len(own)], 1)
     np.add.at(counts[1], group[len(own) :], 1)
     accepted = np.cumsum(counts, axis=1) / [[len(own)], [len(others)]]  # (2, G) up to a value
-    before = accepted[0] - counts[0] / len(own)
-    auroc = float(((before + accepted[0]) / 2) @ counts[1] / len(others))
     errors = (1 - accepted[0] + accepted[1]) / 2
     groups = Groups(values.astype(np.float32), counts[0], counts[1])
     return {
-        "auroc": auroc,
+        "auroc": auroc(np.concatenate([own, others]), np.arange(len(group)) >= len(own)),
         "detection_error": min(0.5, float(errors.min())),
         "fpr95": float(false_positive_rate(ranking_totals([groups], len(own), len(others)))),
     }

@@ -35,14 +35,21 @@ def value_label(value: float, metric: str) -> str:
     return f"{METRICS[metric].title} {scaled(value, metric)}{scale}"
 
 
-def risk_coverage_plot(curves: Mapping[str, RiskCoverageCurve], path: Path) -> None:
+def risk_coverage_plot(
+    curves: Mapping[str, RiskCoverageCurve], path: Path, *, unit: str = "pixels"
+) -> None:
     """Risk that is left when the least confident pixels are refused, by method.
 
     The optimum refuses exactly the wrong pixels; the random reference refuses any. Marked is the
     coverage that keeps the risk at 1% and at 5%.
+
+    Args:
+        curves: by method.
+        path: the picture to write.
+        unit: what is refused: pixels, or images of labels.
     """
     figure = Figure(figsize=(6.4, 4.4), layout="constrained")
-    _draw_risk(figure.add_subplot(), curves)
+    _draw_risk(figure.add_subplot(), curves, unit)
     _save(figure, path)
 
 
@@ -50,11 +57,13 @@ def comparison_plot(
     risks: Mapping[str, RiskCoverageCurve],
     reliabilities: Mapping[str, Sequence[ReliabilityCurve]],
     path: Path,
+    *,
+    unit: str = "pixels",
 ) -> None:
     """Risk-coverage and reliability of several methods; one thin line per seed of the latter."""
     figure = Figure(figsize=(11, 4.6), layout="constrained")
     left, right = figure.subplots(1, 2)
-    _draw_risk(left, risks)
+    _draw_risk(left, risks, unit)
     right.plot([0, 1], [0, 1], "--", color="0.4", linewidth=1, label="perfect calibration")
     for colour, (name, runs) in zip(cycle(COLOURS), reliabilities.items(), strict=False):
         for number, curve in enumerate(runs):
@@ -76,13 +85,13 @@ def comparison_plot(
     right.set_xlim(lowest, 1)
     right.set_ylim(0, 1)
     right.set_xlabel("mean confidence of the bin")
-    right.set_ylabel("fraction of right pixels")
+    right.set_ylabel(f"fraction of right {unit}")
     right.legend(loc="upper left", fontsize=8, frameon=False)
     right.spines[["top", "right"]].set_visible(False)
     _save(figure, path)
 
 
-def _draw_risk(axes: Axes, curves: Mapping[str, RiskCoverageCurve]) -> None:
+def _draw_risk(axes: Axes, curves: Mapping[str, RiskCoverageCurve], unit: str) -> None:
     for colour, (name, curve) in zip(cycle(COLOURS), curves.items(), strict=False):
         kept = ", ".join(
             f"{curve.coverage_at(risk):.1%} at {risk:.0%} risk" for risk in MARKED_RISKS
@@ -96,8 +105,8 @@ def _draw_risk(axes: Axes, curves: Mapping[str, RiskCoverageCurve]) -> None:
     first = next(iter(curves.values()))
     axes.plot(first.coverage, first.optimal_risk, "--", color="0.4", label="optimum")
     axes.axhline(first.random_risk, linestyle=":", color="0.4", label="random order")
-    axes.set_xlabel("coverage: fraction of pixels kept, most confident first")
-    axes.set_ylabel("risk: fraction of wrong pixels among them")
+    axes.set_xlabel(f"coverage: fraction of {unit} kept, most confident first")
+    axes.set_ylabel(f"risk: fraction of wrong {unit} among them")
     axes.xaxis.set_major_formatter(PercentFormatter(1))
     axes.yaxis.set_major_formatter(PercentFormatter(1))
     axes.set_xlim(0, 1)
@@ -106,8 +115,8 @@ def _draw_risk(axes: Axes, curves: Mapping[str, RiskCoverageCurve]) -> None:
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def reliability_diagram(curve: ReliabilityCurve, path: Path) -> None:
-    """How often pixels of a confidence are right, and how many pixels have it."""
+def reliability_diagram(curve: ReliabilityCurve, path: Path, *, unit: str = "pixels") -> None:
+    """How often pixels, or labels of images, of a confidence are right, and how many have it."""
     figure = Figure(figsize=(5.2, 5.6), layout="constrained")
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
     filled = curve.count > 0
@@ -129,7 +138,7 @@ def reliability_diagram(curve: ReliabilityCurve, path: Path) -> None:
         linewidth=2,
         label="gap to the mean confidence",
     )
-    upper.set_ylabel("fraction of right pixels")
+    upper.set_ylabel(f"fraction of right {unit}")
     upper.set_ylim(0, 1)
     upper.set_title(value_label(curve.ece, "ece"), loc="left", fontsize=10)
     upper.legend(loc="upper left", fontsize=8, frameon=False)
@@ -148,7 +157,7 @@ def reliability_diagram(curve: ReliabilityCurve, path: Path) -> None:
             fontsize=7,
             color="white" if count > np.sqrt(curve.count.max()) else "black",
         )
-    lower.set_ylabel("pixels")
+    lower.set_ylabel(unit)
     lower.set_xlabel("confidence")
     lower.set_xlim(0, 1)
     for axes in (upper, lower):

@@ -27,8 +27,8 @@ MANY_EPOCHS = 40
 RAW_STYLE, EMA_STYLE = ("#0072B2", "-"), ("#E69F00", "--")
 
 
-SHOWN_METRICS = ("miou", "aurc", "ece")
-"""Columns of `epochs.csv`, a panel each."""
+SHOWN_METRICS = ("aurc", "ece")
+"""Columns of `epochs.csv`, a panel each, beside the quality of masks or labels."""
 
 
 def training_curves(epochs_file: Path, out: Path) -> None:
@@ -46,7 +46,8 @@ def training_curves(epochs_file: Path, out: Path) -> None:
     figure = Figure(figsize=(10, 6.5), layout="constrained")
     panels = figure.subplots(2, 2, sharex=True)
     _draw_terms(panels[0, 0], rows)
-    for axes, metric in zip((panels[0, 1], panels[1, 0], panels[1, 1]), SHOWN_METRICS, strict=True):
+    shown = (_quality(rows), *SHOWN_METRICS)
+    for axes, metric in zip((panels[0, 1], panels[1, 0], panels[1, 1]), shown, strict=True):
         _draw_metric(axes, rows, metric)
     for axes in panels.flat:
         axes.grid(alpha=0.3)
@@ -57,11 +58,16 @@ def training_curves(epochs_file: Path, out: Path) -> None:
         figure.savefig(temporary, format=out.suffix.removeprefix("."), dpi=110)
 
 
+def _quality(rows: list[dict[str, str]]) -> str:
+    """The column that the best epoch is chosen by."""
+    return "accuracy" if rows and "accuracy" in rows[0] else "miou"
+
+
 def _draw_terms(axes: Axes, rows: list[dict[str, str]]) -> None:
     axes.set_title("training loss, unweighted terms")
     axes.set_yscale("log")
     columns = list(rows[0]) if rows else ["steps", "miou"]
-    terms = columns[columns.index("steps") + 1 : columns.index("miou")]
+    terms = columns[columns.index("steps") + 1 : columns.index(_quality(rows))]
     for name, (color, line) in zip(terms, cycle(LOSS_STYLES), strict=False):
         epochs, values = _curve(rows, name)
         # A term that is exactly 0 (not begun, or nothing to rank) has no place on this axis.

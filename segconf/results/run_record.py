@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from segconf.calibration.stored import DEFAULT_ORDER
-from segconf.config.schema import (
+from segconf.config.ranges import (
     Count,
     Flag,
     Interval,

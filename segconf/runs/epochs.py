@@ -1,9 +1,10 @@
 """One line per epoch: `epochs.csv`, times, and curves for TensorBoard."""
 
+import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from segconf.config.schema import TrainingConfig
@@ -16,10 +17,20 @@ from segconf.files import read_bytes, write_bytes, write_text
 class Scores:
     """Validation metrics, raw (see the definitions in `segconf.metrics`)."""
 
-    miou: float
+    miou: float | None
+    """None for labels."""
     aurc: float
     ece: float
     nll: float
+    accuracy: float | None = None
+    """Of labels; None for masks."""
+
+    @property
+    def quality(self) -> tuple[str, float]:
+        """Name and value of what the best epoch is chosen by: the mIoU, or accuracy of labels."""
+        if self.accuracy is not None:
+            return "accuracy", self.accuracy
+        return "miou", math.nan if self.miou is None else self.miou
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +58,7 @@ def write_epochs(path: Path, summaries: Sequence[EpochSummary]) -> None:
 
     Times are not among the columns: an interrupted and continued run writes the same file.
     """
-    scores = [field.name for field in fields(Scores)]
+    scores = _score_columns(summaries)
     terms = list(summaries[0].terms) if summaries else []
     columns = ["epoch", "steps", *terms, *scores, *(f"ema_{name}" for name in scores)]
     if any(summary.stalled is not None for summary in summaries):
@@ -117,11 +128,16 @@ def read_progress(run: Path) -> list[Progress]:
     return found
 
 
+QUALITY = ("ema_miou", "miou", "ema_accuracy", "accuracy")
+"""Columns that the best epoch is chosen by; the first that has a value counts."""
+
+
 def _progress(rows: Sequence[Mapping[str, str]]) -> Progress:
     scored = {
-        number: float(miou)
+        number: float(quality)
         for number, row in enumerate(rows, start=1)
-        if (miou := row.get("ema_miou") or row.get("miou"))
+        for quality in [next((row[name] for name in QUALITY if row.get(name)), "")]
+        if quality
     }
     best = max(scored, key=lambda epoch: scored[epoch]) if scored else None
     stalled = rows[-1].get("stalled") if rows else None
@@ -131,6 +147,13 @@ def _progress(rows: Sequence[Mapping[str, str]]) -> Progress:
 def epoch_tables(run: Path) -> list[Path]:
     """`epochs.csv` of a run, or those of the members of an ensemble."""
     return [*run.glob("epochs.csv"), *sorted(run.glob("members/*/epochs.csv"))]
+
+
+def _score_columns(summaries: Sequence[EpochSummary]) -> list[str]:
+    """Names of the scores: quality first."""
+    known = [summary.scores for summary in summaries if summary.scores is not None]
+    quality = known[0].quality[0] if known else "miou"
+    return [quality, "aurc", "ece", "nll"]
 
 
 def as_plain(summary: EpochSummary) -> dict[str, object]:
@@ -202,5 +225,6 @@ def _scalars(summary: EpochSummary) -> dict[str, float]:
         ("validation_ema", summary.ema_scores),
     ):
         if scores is not None:
-            scalars |= {f"{group}/{name}": value for name, value in asdict(scores).items()}
+            measured = {k: v for k, v in asdict(scores).items() if v is not None}
+            scalars |= {f"{group}/{name}": value for name, value in measured.items()}
     return scalars

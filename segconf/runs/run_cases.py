@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from segconf.config.schema import ExperimentConfig
 from segconf.data.cache import PixelCache, Pixels, Progress
 from segconf.data.cases import Case, ImageCases, raise_problems
-from segconf.data.datasets.dataset import HoldOut, dataset_folder, find_cases
+from segconf.data.datasets.dataset import FindOptions, dataset_folder, find_cases
 from segconf.data.preprocessing import Preprocessing
 from segconf.errors import DataError
 from segconf.outputs import check_output
@@ -25,8 +25,8 @@ def training_cases(
 ) -> tuple[Path, list[Case]]:
     """Where the data set of a run lies, and its training images, labeled or not, by id."""
     where = data or (Path(run_data.data) if run_data.data is not None else None)
-    hold_out = HoldOut(config.data.validation_fraction, config.data.test_fraction)
-    found = run_data.arranged(find_cases(run_data.dataset, where, hold_out=hold_out))
+    options = FindOptions.of(config.data)
+    found = run_data.arranged(find_cases(run_data.dataset, where, options=options))
     by_id = {case.id: case for case in found.training}
     ids = run_data.training_ids()
     missing = [id_ for id_ in ids if id_ not in by_id]
@@ -74,10 +74,20 @@ def _data_folder(used: RunData, data: Path | None) -> Path:
 
 
 BATCH = 16
+MOST_LABELS = 256
+_USUAL_PIXELS = 192 * 256
+
+
+def batch_size(config: ExperimentConfig) -> int:
+    """Images that a network sees at once; of labels more where the images are small."""
+    if config.data.task == "segmentation":
+        return BATCH
+    height, width = config.data.size
+    return max(BATCH, min(MOST_LABELS, BATCH * _USUAL_PIXELS // (height * width)))
 
 
 def masked_cases(run: RunFolder, split: str, data: Path | None) -> tuple[tuple[Case, ...], Path]:
-    """Cases with masks of a split, and the folder of the data set.
+    """Cases with masks or labels of a split, and the folder of the data set.
 
     Args:
         run: the run whose data set it is.
@@ -85,16 +95,17 @@ def masked_cases(run: RunFolder, split: str, data: Path | None) -> tuple[tuple[C
         data: where the data set lies, if it has moved since.
     """
     config, used = run.config(), run.data()
-    hold_out = HoldOut(config.data.validation_fraction, config.data.test_fraction)
+    options = FindOptions.of(config.data)
     where = data or (Path(used.data) if used.data else None)
-    found = used.arranged(find_cases(used.dataset, where, hold_out=hold_out))
+    found = used.arranged(find_cases(used.dataset, where, options=options))
     raise_problems(found.problems, found.root)
     part = found.test if split == "test" else found.validation
-    cases = tuple(case for case in part if case.mask_path is not None)
+    cases = tuple(case for case in part if case.is_labeled)
     if not cases:
         other = "val" if split == "test" else "test"
+        kind = "masks" if found.task == "segmentation" else "labels"
         raise DataError(
-            f"{found.root}: no {split} images with masks. Name another folder of the data "
+            f"{found.root}: no {split} images with {kind}. Name another folder of the data "
             f"set, or use the split {other}."
         )
     return cases, found.root
@@ -121,10 +132,10 @@ def whole_images(
 
 @dataclass(frozen=True)
 class GridCases:
-    """Cases with masks, decoded on the network's grid when they are first needed.
+    """Cases with masks or labels, decoded on the network's grid when they are first needed.
 
     Attributes:
-        cases: all have a mask.
+        cases: all have a mask or a label.
         root: folder of the data set.
         config: of the run.
         label: what they are called while they are decoded.
@@ -138,9 +149,10 @@ class GridCases:
     on_progress: Progress | None = None
 
     def batches(self) -> Iterator[tuple[Pixels, Pixels]]:
-        """Images (B, h, w, C) and masks (B, h, w), in the order of the cases."""
-        for start in range(0, len(self.cases), BATCH):
-            batch = slice(start, start + BATCH)
+        """Images (B, h, w, C) and masks (B, h, w), or labels (B, 1, 1), in the order of cases."""
+        size = batch_size(self.config)
+        for start in range(0, len(self.cases), size):
+            batch = slice(start, start + size)
             yield np.array(self._images[batch]), np.array(self._masks[batch])
 
     @cached_property

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-from segconf.config.schema import NaturalNumber, OpenSection
+from segconf.config.ranges import NaturalNumber, OpenSection
 from segconf.data.cases import Case, CaseSet
 from segconf.data.datasets.dataset import dataset_folder, dataset_key, is_named
 from segconf.data.splits import Split

@@ -32,15 +32,18 @@ def first_judged_epoch(training: TrainingConfig, method: Method) -> int:
 def validations_without_gain(summaries: Sequence[EpochSummary], first: int) -> int:
     """Latest validations, from the epoch `first` on, with neither a new best mIoU nor AURC.
 
+    For labels it is the accuracy instead of the mIoU.
+
     Scores are those of the weights that would be kept. Validations before are not counted, but a
     later one must be better than theirs.
     """
-    best_miou, best_aurc, count = -math.inf, math.inf, 0
+    best, best_aurc, count = -math.inf, math.inf, 0
     for summary in summaries:
         scores = summary.selected
         if scores is None:
             continue
-        gained = scores.miou > best_miou or scores.aurc < best_aurc
-        best_miou, best_aurc = max(best_miou, scores.miou), min(best_aurc, scores.aurc)
+        quality = scores.quality[1]
+        gained = quality > best or scores.aurc < best_aurc
+        best, best_aurc = max(best, quality), min(best_aurc, scores.aurc)
         count = 0 if gained or summary.epoch < first else count + 1
     return count

@@ -33,13 +33,12 @@ from segconf.methods.method import EpochStart, LossContext, method_of
 from segconf.models.encoders import encoder_normalization
 from segconf.processes import ProcessGroup
 from segconf.runs.epochs import EpochSummary, Scores, append_time, has_converged, write_epochs
+from segconf.runs.run_cases import batch_size
 from segconf.runs.run_folder import RunFolder
 from segconf.training.convergence import judged
 from segconf.training.optimizer import scheduled_rate
 from segconf.training.step import StepOptions, TwoViews, ramped_weights, step_terms
 from segconf.training.validation import labeled_logits, sweep, validate
-
-EVALUATION_BATCH = 16
 
 
 class TrainingListener:
@@ -80,6 +79,8 @@ class Trainer:
         self.config, self.pixels, self.run = config, pixels, run
         self.device, self.group, self.listener = device, group, listener
         self.method = method_of(config)
+        self.has_labels = config.data.task == "classification"
+        self.evaluation_batch = batch_size(config)
         mean, std = encoder_normalization(config.model.encoder, config.model.channels)
         self.normalization = Normalization(mean, std)
         workers = config.training.workers
@@ -181,7 +182,7 @@ class Trainer:
         """What the method prepares for an epoch."""
 
         def labeled() -> Iterator[tuple[Tensor, Tensor]]:
-            batches = training_batches(self.pixels, EVALUATION_BATCH, self.normalization)
+            batches = training_batches(self.pixels, self.evaluation_batch, self.normalization)
             classes = self.config.model.classes
             return labeled_logits(state.model, batches, classes=classes, device=self.device)
 
@@ -192,7 +193,7 @@ class Trainer:
         training = self.config.training
         if training.history != "sweep" or epoch < training.history_start or state.history is None:
             return
-        batches = training_batches(self.pixels, EVALUATION_BATCH, self.normalization)
+        batches = training_batches(self.pixels, self.evaluation_batch, self.normalization)
         sweep(state.model, batches, state.history, epoch=epoch, device=self.device)
 
     def _validate(self, state: TrainingState, summary: EpochSummary) -> EpochSummary:
@@ -204,7 +205,7 @@ class Trainer:
         dataset = CaseDataset(
             self.pixels.validation_images[own],
             self.pixels.validation_masks[own],
-            batch_size=EVALUATION_BATCH,
+            batch_size=self.evaluation_batch,
             normalization=self.normalization,
         )
         loader = build_loader(dataset, workers=0)
@@ -216,8 +217,14 @@ class Trainer:
 
     def _scores(self, model: nn.Module, loader: DataLoader[Batch], state: TrainingState) -> Scores:
         self.group.share_buffers(model)
-        classes = self.config.model.classes
-        scores = validate(model, loader, classes=classes, device=self.device, group=self.group)
+        scores = validate(
+            model,
+            loader,
+            classes=self.config.model.classes,
+            labels=self.has_labels,
+            device=self.device,
+            group=self.group,
+        )
         if scores is None:
             raise TrainingError(
                 f"{self.run.path}: after epoch {state.epoch + 1} the network's output on the "

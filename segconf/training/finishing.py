@@ -35,7 +35,8 @@ def finish_run(
     if not group.agree(run.best_file.is_file()):
         return  # no epoch has finished
     sha256 = group.agree(weights_hash(run.path))
-    if config.training.ood_detector and not group.agree(_has_detector(run, sha256)):
+    has_detector = config.training.ood_detector and config.data.task == "segmentation"
+    if has_detector and not group.agree(_has_detector(run, sha256)):
         _fit_detector(config, run, split, group, listener, sha256)
     if calibrate:
         device = config.training.device

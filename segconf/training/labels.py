@@ -3,11 +3,12 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from segconf.config.schema import ExperimentConfig, setting_differences
+from segconf.config.differences import setting_differences
+from segconf.config.schema import ExperimentConfig
 from segconf.csv_tables import read_table
 from segconf.data.cases import CaseSet, raise_problems
 from segconf.data.corrections import reviewed_masks
-from segconf.data.datasets.dataset import HoldOut, find_cases
+from segconf.data.datasets.dataset import FindOptions, find_cases
 from segconf.data.decisions import decided_cases
 from segconf.data.splits import ReviewedLabel, Split, read_id_list, split_cases
 from segconf.errors import DataError, TrainingError
@@ -27,9 +28,8 @@ def find_split(
     resumed: RunFolder | None,
 ) -> tuple[CaseSet, Split]:
     """Find and split the data; no picture is opened yet."""
-    options = config.data
-    hold_out = HoldOut(options.validation_fraction, options.test_fraction)
-    found, split = label(find_cases(dataset, data, hold_out=hold_out), config, resumed)
+    wanted = FindOptions.of(config.data)
+    found, split = label(find_cases(dataset, data, options=wanted), config, resumed)
     if not split.validation:
         raise_problems(found.problems, found.root)  # they may be why there is none
         raise DataError(

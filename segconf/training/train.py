@@ -31,6 +31,7 @@ from segconf.history.predictions import PredictionHistory
 from segconf.history.probabilities import ProbabilityHistory
 from segconf.locks import locked
 from segconf.methods.method import method_of
+from segconf.models.mlp import standardize
 from segconf.outputs import check_output
 from segconf.processes import ProcessGroup, joined
 from segconf.runs.epochs import EpochSummary, open_events, write_epochs
@@ -41,6 +42,7 @@ from segconf.training.epoch import Trainer, TrainingListener
 from segconf.training.finishing import finish_run
 from segconf.training.labels import check_same_pixels, check_same_run, find_split
 from segconf.training.optimizer import build_optimizer
+from segconf.training.task import settled
 
 SPARE_BYTES = 50_000_000
 
@@ -98,6 +100,7 @@ def train(  # noqa: PLR0913 - an entry function: every value that can be chosen
         found, split = find_split(config, dataset, data, group, run if resume else None)
         if not resume:
             check_output(run.path, inputs=found.folders())
+        config = settled(config, found, split)
         if group.is_first:
             listener.on_split(split)
         job = _Job(run, found, split, RunData.of(dataset, data, split), device, group, listener)
@@ -135,11 +138,14 @@ def _train_network(config: ExperimentConfig, job: _Job, *, resume: bool) -> Trai
     method = method_of(config)
     generator = seed_everything(config.training.seed, job.device)
     given = config.training.start_from
-    model = method.build(config.model, pretrained=given is None and not resume)
+    pretrained = given is None and not resume
+    model = method.build(config.model, config.data.task, pretrained=pretrained)
     if given is not None and not resume:
         start_from(model, given)
     model = model.to(job.device).to(memory_format=torch.channels_last)
     pixels = _decoded(config, job)
+    if pretrained:
+        standardize(model, pixels.images)
     job = _with_hashes(job, pixels, resume=resume)
     pixels = pixels.restricted(
         group.own(len(split.labeled) + len(split.unlabeled)), use_unlabeled=method.uses_unlabeled
@@ -261,7 +267,7 @@ def _initial_state(
 def _empty_history(
     config: ExperimentConfig, pixels: TrainingPixels, folder: Path
 ) -> PredictionHistory:
-    images, size, epochs = len(pixels.rows), config.data.size, config.training.epochs
+    images, size, epochs = len(pixels.rows), config.output_size, config.training.epochs
     labeled = np.searchsorted(pixels.rows, pixels.labeled_rows).tolist()
     scratch = folder if config.training.history_storage == "disk" else None
     if method_of(config).uses_past:

@@ -19,10 +19,19 @@ def validate(
     batches: Iterable[Batch],
     *,
     classes: int,
+    labels: bool,
     device: torch.device,
     group: ProcessGroup,
 ) -> Scores | None:
     """Metrics over all validation pixels, of which the processes share the images.
+
+    Args:
+        model: the network.
+        batches: of this process.
+        classes: number of classes.
+        labels: whether the masks are labels, of one pixel.
+        device: where the network computes.
+        group: the processes.
 
     Returns:
         None when the network's output is not finite.
@@ -43,7 +52,13 @@ def validate(
         return None
     group.merge(metrics)
     values = metrics.compute()
-    return Scores(values["miou"], values["aurc"], values["ece"], values["nll"])
+    return Scores(
+        miou=None if labels else values["miou"],
+        aurc=values["aurc"],
+        ece=values["ece"],
+        nll=values["nll"],
+        accuracy=values["accuracy"] if labels else None,
+    )
 
 
 def sweep(

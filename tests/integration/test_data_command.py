@@ -125,7 +125,7 @@ def test_training_without_data_says_how_to_get_it(tmp_path):
 
 
 def test_only_isic_can_be_downloaded(tmp_path):
-    with pytest.raises(SegconfError, match="only `isic` can be downloaded"):
+    with pytest.raises(SegconfError, match="cannot be downloaded"):
         CliRunner().invoke(app, ["data", str(tmp_path), "--download"], catch_exceptions=False)
 
 
@@ -154,11 +154,11 @@ def test_real_grey_microscopy_with_one_channel(shared):
     import numpy as np
 
     from segconf.data.cache import PixelCache
-    from segconf.data.datasets.dataset import HoldOut, find_cases
+    from segconf.data.datasets.dataset import FindOptions, find_cases
     from segconf.data.preprocessing import Preprocessing
 
     root = shared / "data/isbi2012_em"
-    found = find_cases(str(root), hold_out=HoldOut(0, 0))
+    found = find_cases(str(root), options=FindOptions(0, 0))
     assert (len(found.training), found.problems) == (30, ())
     cache = PixelCache(root, Preprocessing((512, 512), channels=1))
     images = cache.images(found.training, label="training")

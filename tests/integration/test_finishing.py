@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from segconf.calibration.calibrate import (
+from segconf.calibration.fitted import (
     DEFAULT_MAX_RISK,
     DEFAULT_REFER_FRACTION,
     DEFAULT_TARGET_DICE,

@@ -22,20 +22,27 @@ from segconf.metrics.definitions import METRICS
 from segconf.registry import METHODS
 from segconf.runs.run_folder import RunFolder
 from segconf.training.train import train
-from tests.conftest import write_folder
+from tests.conftest import write_classes, write_folder
 from tests.training_runs import Interrupter, contents, differences
 
-SCORES = ("miou", "aurc", "ece", "nll")
+SCORES = ("aurc", "ece", "nll")
 REFUSED = {"aes": {"training.snapshots": 0}, "aleatoric": {"loss.segmentation": "dice"}}
 """Settings that a method cannot work with."""
 every_method = pytest.mark.parametrize("name", METHODS.names())
+TASKS = {
+    "segmentation": {"data.size": [32, 32], "data.labeled": 4, "model.encoder": "tu-test_resnet"},
+    "classification": {
+        "data.task": "classification",
+        "data.size": [8, 8],
+        "data.labeled": 6,
+        "model.encoder": "preact_resnet8",
+    },
+}
 
 
-def config_of(name, **changes):
+def config_of(name, task="segmentation", **changes):
     flags = {
-        "data.size": [32, 32],
-        "data.labeled": 4,
-        "model.encoder": "tu-test_resnet",
+        **TASKS[task],
         "model.encoder_weights": "none",
         "loss.noise_samples": 3,
         "training.method": name,
@@ -53,17 +60,30 @@ def config_of(name, **changes):
 
 
 class Runs:
-    """Runs of the methods on the same discs, trained and evaluated when first asked for."""
+    """Runs of the methods on the same images, trained and evaluated when first asked for."""
 
-    def __init__(self, root):
+    def __init__(self, root, task):
         self.root = root
+        self.task = task
+        self._evaluated = set()
+        if task == "classification":
+            self.data = write_classes(root / "colours", {"train": 4, "val": 2, "test": 2})
+            self.images = self.data / "test"
+            # Labels that contradict the pictures: no network is right, or wrong, everywhere.
+            for one, other in (("blue", "red"), ("red", "green")):
+                picture = (self.images / other / "000.png").read_bytes()
+                (self.images / one / "001.png").write_bytes(picture)
+            return
         self.data = write_folder(root / "discs", 8)
         write_folder(self.data / "val", 4, first=100)
         write_folder(self.data / "test", 2, first=200)
-        self._evaluated = set()
+        self.images = self.data / "test/images"
+
+    def config(self, name):
+        return config_of(name, self.task)
 
     def train(self, name, folder, **options):
-        return train(config_of(name), dataset=str(self.data), folder=folder, **options)
+        return train(self.config(name), dataset=str(self.data), folder=folder, **options)
 
     def trained(self, name):
         folder = self.root / name
@@ -79,13 +99,17 @@ class Runs:
         return folder
 
 
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory):
+@pytest.fixture(scope="module", params=TASKS)
+def runs(tmp_path_factory, request):
     root = tmp_path_factory.mktemp("contract")
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    yield Runs(root)
+    yield Runs(root, request.param)
     torch.set_num_threads(threads)
+
+
+def scores_of(task):
+    return ("miou" if task == "segmentation" else "accuracy", *SCORES)
 
 
 def networks(run, name):
@@ -105,8 +129,8 @@ def everything(run, name):
     for folder in networks(run, name):
         for epoch, file in kept_snapshots(folder).items():
             found |= {f"snapshot {epoch} {key}": value for key, value in load_file(file).items()}
-    fitted = ("calibration.json", "ood.safetensors")
-    return found | {file: (run / file).read_bytes() for file in fitted}
+    fitted = [run / name for name in ("calibration.json", "ood.safetensors")]
+    return found | {file.name: file.read_bytes() for file in fitted if file.exists()}
 
 
 @every_method
@@ -117,6 +141,7 @@ def test_an_interrupted_run_equals_an_uninterrupted_one(runs, name, tmp_path):
     runs.train(name, run, resume=True)
     expected = everything(whole, name)
     assert differences(expected, everything(run, name)) == []
+    assert "calibration.json" in expected
     assert any("history/" in key for key in expected) == methods.get(name).uses_history
     assert any("snapshot" in key for key in expected) == (methods.get(name).default_snapshots > 0)
 
@@ -127,7 +152,9 @@ def test_all_metrics_are_measured(runs, name):
     content = json.loads((run / "evaluation/test/metrics.json").read_text())
     assert content["method"] == name
     assert all(math.isfinite(content["metrics"]["all"]["strict"][name]) for name in METRICS)
-    for stratum in ("boundary", "foreground"):  # where a value may be undefined
+    strata = {"boundary", "foreground"} if runs.task == "segmentation" else set()
+    assert set(content["metrics"]) == {"all", *strata}
+    for stratum in strata:  # where a value may be undefined
         assert set(METRICS) <= set(content["metrics"][stratum]["strict"])
     assert set(METRICS) <= set(content["intervals"])
 
@@ -139,7 +166,7 @@ def test_the_passes_are_those_it_announces(runs, name):
     content = json.loads((run / "evaluation/test/metrics.json").read_text())
     announced = methods.get(name).passes(config_of(name))
     assert announced == model.predictor.count == content["inference_passes"] >= 1
-    assert announced == len(list(model.predictor(torch.zeros(1, 3, 32, 32))))
+    assert announced == len(list(model.predictor(torch.zeros(1, 3, *runs.config(name).data.size))))
 
 
 def digests(folder):
@@ -152,14 +179,15 @@ def digests(folder):
 
 @every_method
 def test_predicting_twice_gives_the_same_maps(runs, name, tmp_path):
-    sources = find_images([runs.data / "test/images"])
+    sources = find_images([runs.images])
     for folder in ("one", "two"):
         model = load_model(runs.trained(name), device="cpu")
         report = predict(model, sources, tmp_path / folder)
-        assert len(report.rows) == 2
+        assert len(report.rows) == len(sources.items)
         assert not report.broken
     one, two = digests(tmp_path / "one"), digests(tmp_path / "two")
-    assert {"masks/case_200.png", "confidence/case_200.png", "cases.csv"} <= set(one)
+    written = {"masks/case_200.png", "confidence/case_200.png", "cases.csv"}
+    assert (written if runs.task == "segmentation" else {"predictions.csv"}) <= set(one)
     assert one == two
     record = json.loads((tmp_path / "one/run.json").read_text())["model"]
     assert (record["method"], record["passes"]) == (name, model.predictor.count)
@@ -172,19 +200,21 @@ def test_it_can_be_compared_with_another_method(runs, name):
     assert len(found.rows) == 2
     (row,) = [row for row in found.rows if row.difference]
     assert row.name.startswith(name)
-    assert all(math.isfinite(row.values[metric]) for metric in SCORES)
+    assert all(math.isfinite(row.values[metric]) for metric in scores_of(runs.task))
+    assert ("accuracy" in found.metrics) == (runs.task == "classification")
+    assert ("miou" in found.metrics) == (runs.task == "segmentation")
 
 
 @every_method
 def test_terms_weights_and_the_table_of_epochs_agree(runs, name):
-    method, config = methods.get(name), config_of(name)
+    method, config, scores = methods.get(name), runs.config(name), scores_of(runs.task)
     assert tuple(method.weights(config.loss)) == tuple(method.terms)
     assert all(weight >= 0 for weight in method.weights(config.loss).values())
     for folder in networks(runs.trained(name), name):
         with (folder / "epochs.csv").open(newline="") as file:
             header, *rows = csv.reader(file)
-        ema = [f"ema_{score}" for score in SCORES]
-        assert header == ["epoch", "steps", *method.terms, *SCORES, *ema]
+        ema = [f"ema_{score}" for score in scores]
+        assert header == ["epoch", "steps", *method.terms, *scores, *ema]
         assert len(rows) == config.training.epochs
         terms = [float(value) for row in rows for value in row[2 : 2 + len(method.terms)]]
         assert all(math.isfinite(value) for value in terms)
@@ -208,7 +238,7 @@ def test_it_accepts_what_it_can_do_and_refuses_what_it_cannot(runs, name, tmp_pa
     method.check(config_of(name))
     if name not in REFUSED:
         return
-    config = config_of(name, **REFUSED[name])
+    config = config_of(name, runs.task, **REFUSED[name])
     for key, value in REFUSED[name].items():
         with pytest.raises(ConfigError, match=rf"{key} = {value}: the method {name} "):
             train(config, dataset=str(runs.data), folder=tmp_path / "run")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from segconf.data.datasets.dataset import HoldOut, find_cases
+from segconf.data.datasets.dataset import FindOptions, find_cases
 from segconf.images.io import read_image
 from segconf.inference.sources import find_images
 from tests.conftest import write_folder
@@ -134,7 +134,7 @@ def test_an_earlier_prediction_is_no_input(tmp_path, segconf, checkpoint):
 def test_a_data_set_with_odd_files_is_refused_with_each_of_them(tmp_path, segconf):
     root = write_folder(tmp_path / "discs", 6)
     write_oddities(root / "images")
-    found = find_cases(str(root), hold_out=HoldOut())
+    found = find_cases(str(root), options=FindOptions())
     assert len(found.problems) >= 1  # by name alone
     scratch = ("--set", "model.encoder_weights=none", "--out", tmp_path / "run")
     for command in (("data", root, "--verify"), ("train", root, *scratch)):

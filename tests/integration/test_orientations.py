@@ -16,7 +16,7 @@ from nibabel.orientations import (
 from torch import nn
 
 from segconf.data.cache import PixelCache
-from segconf.data.datasets.dataset import HoldOut, find_cases
+from segconf.data.datasets.dataset import FindOptions, find_cases
 from segconf.data.preprocessing import Preprocessing
 from segconf.evaluation.score import score
 from segconf.inference.model import load_model
@@ -126,7 +126,7 @@ def test_copies_of_a_volume_get_the_same_maps_and_the_same_dice_of_every_class(c
 
 def test_copies_of_a_volume_are_the_same_pixels_in_training(copies):
     folder, names = copies
-    cases = find_cases(str(folder), hold_out=HoldOut(0, 0)).training
+    cases = find_cases(str(folder), options=FindOptions(0, 0)).training
     cache = PixelCache(folder, Preprocessing((32, 24), channels=1, classes=3))
     slices = len(cases) // len(names)
     for pixels in (cache.images(cases, label="x"), cache.masks(cases, label="x")):

@@ -5,8 +5,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Self
 
+from segconf.config.ranges import Task
+from segconf.config.schema import DataConfig
 from segconf.data.archives import Archive
 from segconf.data.cases import CaseSet
 from segconf.errors import DataError
@@ -17,21 +19,45 @@ OnCount = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
-class HoldOut:
-    """Fractions taken from a training folder that comes without its own `val/` or `test/`."""
+class FindOptions:
+    """What is wanted of a data set.
+
+    Attributes:
+        validation: fraction taken from a training folder that comes without its own `val/`.
+        test: the same for `test/`.
+        task: what the cases are for; found by the data set itself when not given.
+        labels: table of labels that does not lie beside the images.
+        class_names: in the order of their numbers; those that occur, sorted, when not given.
+    """
 
     validation: float = 0.15
     test: float = 0.15
+    task: Task | None = None
+    labels: Path | None = None
+    class_names: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, config: DataConfig) -> Self:
+        """What an experiment wants. A task that was not set is left to the data set."""
+        return cls(
+            config.validation_fraction,
+            config.test_fraction,
+            task=config.task if "task" in config.model_fields_set else None,
+            labels=config.labels,
+            class_names=config.class_names,
+        )
 
 
 class Dataset(ABC):
-    """Images and masks by part.
+    """Images and their masks or labels by part.
 
     A data set has a name and a folder of its own, or it is a layout: then any folder that it
     recognizes can be given instead of a name.
     """
 
     name: ClassVar[str]
+    tasks: ClassVar[tuple[Task, ...]] = ("segmentation",)
+    """What it can be used for; the first one where nothing else is asked for."""
     default_folder: ClassVar[Path | None] = None
     """Where the data set lies when no folder is named; None for a layout."""
     variable: ClassVar[str | None] = None
@@ -40,7 +66,7 @@ class Dataset(ABC):
     """What `segconf data NAME --download` fetches."""
 
     @abstractmethod
-    def find(self, root: Path, hold_out: HoldOut) -> CaseSet:
+    def find(self, root: Path, options: FindOptions) -> CaseSet:
         """List and pair the files below a folder; no picture is opened.
 
         Raises:
@@ -91,23 +117,36 @@ def dataset_folder(dataset: str, data: Path | None) -> Path:
 
 
 def find_cases(
-    dataset: str, data: Path | None = None, *, hold_out: HoldOut | None = None
+    dataset: str, data: Path | None = None, *, options: FindOptions | None = None
 ) -> CaseSet:
     """Cases of a data set by part. Files are listed and paired; pictures are not yet opened.
 
     Args:
         dataset: name of a data set, or a folder.
         data: folder of a named data set.
-        hold_out: what is held out where a folder has no `val/` or `test/` of its own.
+        options: the task, and what is held out where a folder has no `val/` or `test/`.
+
+    Raises:
+        DataError: there is no such data set, or it is none for the task.
     """
     root = dataset_folder(dataset, data)
-    hold_out = hold_out or HoldOut()
+    options = options or FindOptions()
     if is_named(dataset):
-        return datasets.get(dataset).find(root, hold_out)
+        named = datasets.get(dataset)
+        if options.task not in (None, *named.tasks):
+            raise DataError(f"data.task = {options.task}: {dataset} is for {named.tasks[0]} only.")
+        return named.find(root, options)
     layouts = [datasets.get(name) for name in datasets.names() if not is_named(name)]
-    for layout in layouts:
-        if layout.recognizes(root):
-            return layout.find(root, hold_out)
+    fitting = [layout for layout in layouts if layout.recognizes(root)]
+    # A folder with masks and labels is one for segmentation, unless labels are asked for.
+    for layout in sorted(fitting, key=lambda one: one.tasks[0], reverse=True):
+        if options.task in (None, *layout.tasks):
+            return layout.find(root, options)
+    if fitting:
+        raise DataError(
+            f"{root}: data.task = {options.task}, but this is a folder for "
+            f"{fitting[0].tasks[0]}. Leave data.task out, or give another folder."
+        )
     raise DataError(_not_a_dataset(root))
 
 
@@ -119,7 +158,10 @@ def prepare_dataset(dataset: str, data: Path | None, on_progress: OnCount | None
 
 def _not_a_dataset(root: Path) -> str:
     names = ", ".join(f"`{name}`" for name in named_datasets())
-    way_out = f"Expected {names}, or a folder with images/ and masks/."
+    way_out = (
+        f"Expected {names}, or a folder with images/ and masks/. For classification: a folder with "
+        "images/ and labels.csv, with train/CLASS/, or a .csv table."
+    )
     if not root.exists():
         return f"{root}: no such folder or data set. {way_out}"
     if not root.is_dir():

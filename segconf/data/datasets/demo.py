@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from segconf.data.cases import CaseSet
-from segconf.data.datasets.dataset import Dataset, HoldOut, OnCount, register
+from segconf.data.datasets.dataset import Dataset, FindOptions, OnCount, register
 from segconf.data.datasets.isic import find_archives
 from segconf.errors import DataError
 from segconf.synthetic.generation import DemoParameters, write_demo_dataset
@@ -16,9 +16,9 @@ class Demo(Dataset):
     name = "demo"
     default_folder = Path("data/demo")
 
-    def find(self, root: Path, hold_out: HoldOut) -> CaseSet:
+    def find(self, root: Path, options: FindOptions) -> CaseSet:
         """Cases of the generated images."""
-        found = find_archives(self.name, root, hold_out)
+        found = find_archives(self.name, root, options)
         if found is None:
             raise DataError(
                 f"{root}: no demo images here. Make them with:\n  segconf data demo --data {root}"

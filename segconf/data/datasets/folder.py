@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from segconf.data.cases import CaseSet, PairedFolder, pair_folder
-from segconf.data.datasets.dataset import Dataset, HoldOut, register
+from segconf.data.datasets.dataset import Dataset, FindOptions, register
 from segconf.data.splits import hold_out_fraction
 
 
@@ -14,10 +14,11 @@ class Folder(Dataset):
     name = "folder"
 
     def recognizes(self, root: Path) -> bool:
-        """Whether there is a folder of images."""
-        return (root / "images").is_dir()
+        """Whether there is a folder of images, and masks rather than a table of labels."""
+        has_labels = (root / "labels.csv").is_file() and not (root / "masks").is_dir()
+        return (root / "images").is_dir() and not has_labels
 
-    def find(self, root: Path, hold_out: HoldOut) -> CaseSet:
+    def find(self, root: Path, options: FindOptions) -> CaseSet:
         """Cases by part; a part without a folder of its own is held out."""
         parts = [pair_folder(root / "images", root / "masks")]
         for part in ("val", "test"):
@@ -32,14 +33,14 @@ class Folder(Dataset):
         notes = [note for part in parts for note in part.notes]
         held_out = {name for name, own in (("validation", validation), ("test", test)) if not own}
         if not test:
-            training, test = hold_out_fraction(training, hold_out.test, salt="test")
+            training, test = hold_out_fraction(training, options.test, salt="test")
             notes.append(
                 f"{root}: no test/ folder; {len(test)} images with masks are held out for it"
             )
         if not validation:
             # The fraction is of all images with masks, also where some became the test part.
-            rest = 1 - hold_out.test if "test" in held_out and test else 1
-            training, validation = hold_out_fraction(training, hold_out.validation / rest)
+            rest = 1 - options.test if "test" in held_out and test else 1
+            training, validation = hold_out_fraction(training, options.validation / rest)
             notes.append(
                 f"{root}: no val/ folder; {len(validation)} images with masks are held out for it"
             )

@@ -5,7 +5,7 @@ import torch
 
 from segconf.comparison.benchmark import BenchmarkRequest, check_runs, plan_runs
 from segconf.config.protocol import load_protocol, paper_protocol
-from segconf.data.datasets.dataset import HoldOut, find_cases
+from segconf.data.datasets.dataset import FindOptions, find_cases
 from segconf.data.splits import split_cases
 from segconf.errors import ConfigError
 from segconf.registry import METHODS
@@ -42,7 +42,7 @@ def request_for(tmp_path, folder_dataset):
 def make(run, dataset, *, epochs, best=True, evaluated=(), stalled=""):
     """A run folder that has come so far."""
     split = split_cases(
-        find_cases(dataset, hold_out=HoldOut()),
+        find_cases(dataset, options=FindOptions()),
         labeled=run.config.data.labeled,
         labeled_list=None,
         seed=0,

@@ -4,8 +4,8 @@ import os
 
 import pytest
 
+from segconf.config.ranges import Count, Number, Section
 from segconf.config.records import parse_json, read_record, record_text
-from segconf.config.schema import Count, Number, Section
 from segconf.errors import DataError
 
 

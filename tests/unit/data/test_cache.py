@@ -13,7 +13,7 @@ from PIL import Image
 
 from segconf.data.cache import PixelCache, cache_folder
 from segconf.data.cases import BrokenDataError, Case
-from segconf.data.datasets.dataset import HoldOut, find_cases
+from segconf.data.datasets.dataset import FindOptions, find_cases
 from segconf.data.preprocessing import Preprocessing
 from segconf.errors import DataError
 from tests.conftest import disc, write_folder
@@ -25,7 +25,7 @@ LPS = np.diag([-1.0, -1.0, 1.0, 1.0])  # the order in which slices are read
 
 
 def cases_of(root):
-    return find_cases(str(root), hold_out=HoldOut(0, 0)).training
+    return find_cases(str(root), options=FindOptions(0, 0)).training
 
 
 def arrays(root):

@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from segconf.data.cases import BrokenDataError, Case, images_of, raise_problems
-from segconf.data.datasets.dataset import HoldOut, find_cases
+from segconf.data.datasets.dataset import FindOptions, find_cases
 from segconf.errors import DataError
 from tests.conftest import write_folder
 
@@ -30,7 +30,7 @@ def test_names_are_matched_with_and_without_suffix(tmp_path):
     plain = picture(masks / "a.png")
     isic = picture(masks / "b_segmentation.png")
     own = picture(masks / "d_mask.png")
-    found = find_cases(str(tmp_path), hold_out=HoldOut(0, 0))
+    found = find_cases(str(tmp_path), options=FindOptions(0, 0))
     masks_by_id = {case.id: case.mask_path for case in found.training}
     assert masks_by_id == {"a": plain, "b": isic, "c": None, "d_mask": own}
     assert found.problems == ()
@@ -40,7 +40,7 @@ def test_subfolders_are_part_of_the_id(tmp_path):
     picture(tmp_path / "images/p1/x.png")
     picture(tmp_path / "images/p2/x.png")
     mask = picture(tmp_path / "masks/p2/x_mask.png")
-    found = by_id(find_cases(str(tmp_path), hold_out=HoldOut(0, 0)).training)
+    found = by_id(find_cases(str(tmp_path), options=FindOptions(0, 0)).training)
     assert found["p1/x"].mask_path is None
     assert found["p2/x"].mask_path == mask
 
@@ -53,17 +53,17 @@ def test_val_and_test_folders_are_used_as_they_are(folder_dataset):
 
 def test_without_val_and_test_a_seeded_share_is_held_out(tmp_path):
     root = write_folder(tmp_path / "set", 40, masks=20)
-    found = find_cases(str(root), hold_out=HoldOut(validation=0.2, test=0.1))
+    found = find_cases(str(root), options=FindOptions(validation=0.2, test=0.1))
     assert (len(found.validation), len(found.test)) == (4, 2)  # of the 20 with masks
     assert len(found.training) == 34
     assert all(case.mask_path for case in (*found.validation, *found.test))
-    assert found == find_cases(str(root), hold_out=HoldOut(validation=0.2, test=0.1))
+    assert found == find_cases(str(root), options=FindOptions(validation=0.2, test=0.1))
 
 
 def test_with_a_test_folder_validation_takes_its_own_fraction_only(tmp_path):
     root = write_folder(tmp_path / "set", 100)
     write_folder(root / "test", 10, first=200)
-    found = find_cases(str(root), hold_out=HoldOut(validation=0.15, test=0.15))
+    found = find_cases(str(root), options=FindOptions(validation=0.15, test=0.15))
     assert (len(found.training), len(found.validation), len(found.test)) == (85, 15, 10)
 
 
@@ -74,7 +74,7 @@ def test_a_patient_is_never_on_both_sides(tmp_path, name):
             file = f"p{patient:02d}/{name.format(slice=number)}.png"
             picture(tmp_path / "images" / file)
             picture(tmp_path / "masks" / file)
-    found = find_cases(str(tmp_path), hold_out=HoldOut(validation=0.2, test=0.1))
+    found = find_cases(str(tmp_path), options=FindOptions(validation=0.2, test=0.1))
     parts = {part: {case.group for case in cases} for part, cases in found.parts().items()}
     assert [len(groups) for groups in parts.values()] == [14, 4, 2]
     assert sum(map(len, parts.values())) == len(set().union(*parts.values()))
@@ -87,7 +87,7 @@ def test_a_table_says_which_images_belong_together(tmp_path):
         picture(tmp_path / f"masks/{number:02d}.png")
         lines.append(f"{number:02d}.png,patient {number // 4}")
     (tmp_path / "groups.csv").write_text("\n".join(lines))
-    found = find_cases(str(tmp_path), hold_out=HoldOut(validation=0.4, test=0))
+    found = find_cases(str(tmp_path), options=FindOptions(validation=0.4, test=0))
     assert not found.problems
     assert {case.group for case in found.training} & {c.group for c in found.validation} == set()
     assert len(found.validation) == 8  # two of five patients with four images each
@@ -107,7 +107,7 @@ def test_a_volume_becomes_slices_that_stay_together(tmp_path, kind):
         for name in ("scan1", "scan2"):
             volume = nibabel.Nifti1Image(np.zeros((5, 4, 3), np.uint8), np.eye(4))
             nibabel.save(volume, tmp_path / folder / f"{name}{kind}")
-    found = find_cases(str(tmp_path), hold_out=HoldOut(validation=0.5, test=0))
+    found = find_cases(str(tmp_path), options=FindOptions(validation=0.5, test=0))
     assert len(found.training) == len(found.validation) == 3
     held_out = {case.image_path for case in found.validation}
     assert len(held_out) == 1
@@ -136,7 +136,7 @@ def test_every_problem_of_a_folder_is_listed(tmp_path):
     (tmp_path / "images/notes.txt").write_text("x")
     (tmp_path / "images/.DS_Store").write_text("x")
     (tmp_path / "images/gone.png").symlink_to("nowhere.png")
-    found = find_cases(str(tmp_path), hold_out=HoldOut(0, 0))
+    found = find_cases(str(tmp_path), options=FindOptions(0, 0))
     text = "\n".join(found.problems)
     assert "several images with the name 'a'" in text
     assert "several masks for the image 'b'" in text

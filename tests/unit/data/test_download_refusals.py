@@ -9,7 +9,7 @@ import pytest
 
 from segconf.data import archives, download
 from segconf.data.archives import Archive
-from segconf.data.download import download_isic, plan_download
+from segconf.data.download import download_archives, plan_download
 from segconf.errors import DataError
 from tests.archive_server import (
     FILES,
@@ -104,7 +104,7 @@ def test_server_without_head_is_planned_from_the_hint(tmp_path, server, head):
     plans = []
     other = archive_at(server.url, name="ISIC-2017_Test_v2_Data")
     with pytest.raises(KeyboardInterrupt):
-        download_isic(
+        download_archives(
             tmp_path,
             archives=[archive_at(server.url), other],
             on_plan=plans.append,

@@ -11,7 +11,7 @@ from segconf.config.schema import AugmentationConfig
 from segconf.conventions import IGNORE
 from segconf.data.cache import PixelCache
 from segconf.data.cases import BrokenDataError
-from segconf.data.datasets.dataset import HoldOut, find_cases
+from segconf.data.datasets.dataset import FindOptions, find_cases
 from segconf.data.preprocessing import Preprocessing
 from segconf.data.splits import split_cases
 from segconf.data.training_set import (
@@ -34,7 +34,7 @@ def prepared(tmp_path):
     """Twenty discs, six of them labeled; the pixels and the split."""
     root = write_folder(tmp_path / "set", 20)
     write_folder(root / "val", 3, first=100)
-    found = find_cases(str(root), hold_out=HoldOut(0, 0))
+    found = find_cases(str(root), options=FindOptions(0, 0))
     split = split_cases(found, labeled=6, labeled_list=None, seed=0)
     return prepare_training(PixelCache(root, Preprocessing((32, 32))), split), split
 
@@ -53,7 +53,7 @@ def dataset_of(pixels, *, steps=4, batch_labeled=4, augmentation=PLAIN, seed=0):
 def test_masks_of_unlabeled_images_are_never_read(tmp_path):
     root = write_folder(tmp_path / "set", 12)
     write_folder(root / "val", 2, first=100)
-    found = find_cases(str(root), hold_out=HoldOut(0, 0))
+    found = find_cases(str(root), options=FindOptions(0, 0))
     split = split_cases(found, labeled=4, labeled_list=None, seed=0)
     for case in split.unlabeled:
         (root / "masks" / f"{case.id}.png").unlink()
@@ -76,7 +76,7 @@ def test_rows_and_masks_belong_together(prepared):
 def test_the_image_array_serves_every_choice_of_labels(prepared, tmp_path):
     pixels, _ = prepared
     root = tmp_path / "set"
-    found = find_cases(str(root), hold_out=HoldOut(0, 0))
+    found = find_cases(str(root), options=FindOptions(0, 0))
     other = split_cases(found, labeled=9, labeled_list=None, seed=5)
     again = prepare_training(PixelCache(root, Preprocessing((32, 32))), other)
     assert again.images.filename == pixels.images.filename
@@ -88,7 +88,7 @@ def test_problems_of_structure_and_content_are_told_together(tmp_path):
     (root / "images/case_002.png").write_bytes(b"")
     (root / "val/masks/case_100.png").write_text("no picture")
     shutil.copy(root / "masks/case_000.png", root / "masks/stray.png")
-    found = find_cases(str(root), hold_out=HoldOut(0, 0))
+    found = find_cases(str(root), options=FindOptions(0, 0))
     split = split_cases(found, labeled=None, labeled_list=None, seed=0)
     with pytest.raises(BrokenDataError) as caught:
         prepare_training(PixelCache(root, Preprocessing((32, 32))), split, problems=found.problems)

@@ -1,0 +1,157 @@
+"""Predict the labels of images: files are read by threads while the network sees others."""
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from segconf.confidence import probabilities_of
+from segconf.devices import usable_processors
+from segconf.errors import DataError
+from segconf.files import write_text
+from segconf.images.io import image_hash
+from segconf.images.naming import printable
+from segconf.images.types import ByteArray
+from segconf.inference.model import Model
+from segconf.inference.sources import Source
+from segconf.locks import locked
+from segconf.results.label_rows import (
+    TABLE,
+    LabelRow,
+    label_flags,
+    label_table,
+    read_label_table,
+)
+from segconf.results.prediction_folder import PredictionFolder
+from segconf.results.rows import NOT_FINITE, UNREADABLE
+from segconf.runs.run_cases import batch_size
+
+WRITTEN_EVERY = 20
+"""Batches after which the table is brought up to date: what an interruption can lose."""
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """A row without a label yet and, where the file could be read, its pixels (1, h, w, C)."""
+
+    row: LabelRow
+    pixels: ByteArray | None = None
+
+
+class LabelJob:
+    """Images on their way through a classifier."""
+
+    def __init__(
+        self,
+        model: Model,
+        folder: PredictionFolder,
+        *,
+        skip_existing: bool = False,
+        workers: int | None = None,
+    ) -> None:
+        """Nothing starts yet.
+
+        Args:
+            model: the classifier.
+            folder: of the results.
+            skip_existing: leave images alone that are in the table and have not changed since.
+            workers: threads that read; as many as processors by default.
+        """
+        self._model = model
+        self._folder = folder
+        self._names = model.config.data.class_names
+        self._skip_existing = skip_existing
+        self._workers = workers or usable_processors()
+        self._known: dict[str, LabelRow] = {}
+
+    def run(
+        self,
+        sources: Sequence[Source],
+        on_row: Callable[[LabelRow], None],
+        on_progress: Progress | None,
+    ) -> None:
+        """Predict and write; broken images do not stop the others.
+
+        Args:
+            sources: the images.
+            on_row: called with every row that is written, also of an image that failed.
+            on_progress: is told how many images of how many are done.
+        """
+        if self._skip_existing:
+            self._known = read_label_table(self._folder.path / TABLE, self._names)
+        waiting: list[LabelRow] = []
+        done = 0
+        with ThreadPoolExecutor(self._workers, thread_name_prefix="segconf") as pool:
+            for number, batch in enumerate(self._batches(sources, pool), start=1):
+                waiting += self._labeled([one for one in batch if one is not None])
+                done += len(batch)
+                if number % WRITTEN_EVERY == 0 or done == len(sources):
+                    self._write(waiting)
+                    for row in waiting:
+                        on_row(row)
+                    waiting = []
+                if on_progress is not None:
+                    on_progress(done, len(sources))
+
+    def _batches(
+        self, sources: Sequence[Source], pool: ThreadPoolExecutor
+    ) -> Iterator[list[_Read | None]]:
+        """What the network sees at once; the next files are read meanwhile."""
+        size = batch_size(self._model.config)
+        chunks = [sources[start : start + size] for start in range(0, len(sources), size)]
+        ahead = [pool.submit(self._read, source) for source in (chunks[0] if chunks else ())]
+        for following in [*chunks[1:], []]:
+            futures, ahead = ahead, [pool.submit(self._read, source) for source in following]
+            yield [future.result() for future in futures]
+
+    def _read(self, source: Source) -> _Read | None:
+        """The image; None where it is in the table already."""
+        row = LabelRow(source.case, source.file, source.group)
+        if source.problem:
+            return _failed(row, source.problem)
+        try:
+            content = image_hash(source.path)
+            known = self._known.get(source.case)
+            if known is not None and known.image_sha256 == content and not known.error:
+                return None
+            pixels = self._model.network_input(self._model.read(source.path)).pixels
+        except DataError as error:
+            return _failed(row, str(error))
+        if len(pixels) > 1:
+            return _failed(row, f"{source.path}: a volume; labels are for pictures.")
+        return _Read(replace(row, image_sha256=content), pixels)
+
+    def _labeled(self, batch: Sequence[_Read]) -> list[LabelRow]:
+        """The rows with their labels."""
+        pixels = [one.pixels for one in batch if one.pixels is not None]
+        if not pixels:
+            return [one.row for one in batch]
+        logits = self._model.grid_output(np.concatenate(pixels), None).logits[:, :, 0, 0]
+        outputs = iter(logits)  # (K,) each
+        return [one.row if one.pixels is None else self._row(one, next(outputs)) for one in batch]
+
+    def _row(self, read: _Read, logits: np.ndarray[tuple[int], np.dtype[np.float32]]) -> LabelRow:
+        if not np.isfinite(logits).all():
+            reason = f"{read.row.file}: the network's output for this image is not finite."
+            return replace(read.row, flags=(NOT_FINITE,), error=printable(reason))
+        probabilities = probabilities_of(logits)
+        best = int(probabilities.argmax())
+        return replace(
+            read.row,
+            label=self._names[best],
+            probabilities=tuple(probabilities.tolist()),
+            flags=label_flags(float(probabilities[best]), self._model.calibration),
+        )
+
+    def _write(self, rows: Sequence[LabelRow]) -> None:
+        """Bring the table up to date; other shards write into the same one."""
+        path = self._folder.path / TABLE
+        with locked(self._folder.path, wait=True):
+            table = read_label_table(path, self._names) | {row.case: row for row in rows}
+            write_text(path, label_table(table.values(), self._names))
+
+
+def _failed(row: LabelRow, reason: str) -> _Read:
+    return _Read(replace(row, flags=(UNREADABLE,), error=printable(reason)))
