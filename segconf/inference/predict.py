@@ -120,6 +120,8 @@ def predict(
     folder = PredictionFolder(Path(out), options.map_format)
     sources = images if isinstance(images, Sources) else _found(images, exclude=folder.path)
     _check_map_format(sources, options.map_format)
+    if model.config.data.task == "classification":
+        _check_label_options(options)
     with locked(folder.path, wait=True):  # other shards may begin at the same time
         claim(folder, describe_run(model, sources, options), inputs=sources.folders)
     rank = Shard(int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1")))
@@ -127,7 +129,9 @@ def predict(
     report = PredictionReport(folder.path, class_names=model.config.data.class_names)
     if report.has_labels:
         # Every process adds its own to the table, so none waits for the others.
-        _label_job(model, folder, options).run(own, report.add, on_progress)
+        skip, workers = options.skip_existing, options.workers
+        job = LabelJob(model, folder, skip_existing=skip, workers=workers)
+        job.run(own, report.add, on_progress)
     else:
         with _meeting_at_the_end(rank):
             Job(model, folder, options).run(own, report.add, on_progress)
@@ -139,13 +143,17 @@ def predict(
     return report
 
 
-def _label_job(model: Model, folder: PredictionFolder, options: PredictOptions) -> LabelJob:
+def _check_label_options(options: PredictOptions) -> None:
+    """Refuse what is written for masks only.
+
+    Raises:
+        ConfigError: such an option is set.
+    """
     if options.tile or options.map_format is not None or options.save_probabilities:
         raise ConfigError(
             "tile, map_format and save_probabilities are for masks; this model predicts labels, "
             "with all probabilities. Leave them out."
         )
-    return LabelJob(model, folder, skip_existing=options.skip_existing, workers=options.workers)
 
 
 def _found(images: Path | str | Sequence[Path | str], *, exclude: Path) -> Sources:

@@ -32,10 +32,9 @@ def settled(config: ExperimentConfig, found: CaseSet, split: Split) -> Experimen
     raise_problems(found.problems, found.root)
     _check_classes(config, found, split)
     data: dict[str, Any] = {"task": found.task, "class_names": found.class_names}
-    if "size" not in config.data.model_fields_set:
+    if found.columns is None and "size" not in config.data.model_fields_set:
         data["size"] = _size(found)
-        height, width = data["size"]
-        logger.info("images on a grid of %d x %d", height, width)
+        logger.info("images on a grid of %d x %d", *data["size"])
     model: dict[str, Any] = {"classes": len(found.class_names)}
     if found.columns is not None:
         _check_table(config, found.columns)
