@@ -31,9 +31,11 @@ from segconf.evaluation.evaluator import CHALLENGE_LIMIT, Evaluator, Tolerances
 from segconf.evaluation.guarantees import (
     KeptGuarantee,
     KeptReferral,
+    KeptRisk,
     kept_curves,
     kept_guarantees,
     kept_referral,
+    kept_risk,
 )
 from segconf.evaluation.label_evaluation import evaluated_labels
 from segconf.evaluation.label_report import LabelReport, build_label_report, write_label_report
@@ -43,7 +45,6 @@ from segconf.images.masks import read_mask
 from segconf.inference.torch_model import TorchModel, native_logits
 from segconf.locks import locked
 from segconf.methods.method import method_of
-from segconf.metrics.streaming import ConfidenceMetrics
 from segconf.plots.image_scores import expected_dice_plot
 from segconf.plots.promised_and_kept import guarantee_plot
 from segconf.processes import ProcessGroup, joined
@@ -77,20 +78,6 @@ class EvaluationOptions:
     def folder(self) -> str:
         """Name of the report's folder in `evaluation/` of a run."""
         return self.split if self.weights == "best" else f"{self.split}-last"
-
-
-@dataclass(frozen=True, slots=True)
-class KeptRisk:
-    """What the risk threshold of a run promises, and what it keeps on a split."""
-
-    max_risk: float
-    """Fraction of wrong pixels that is tolerated at or above the threshold."""
-    confidence: float
-    """The threshold."""
-    coverage: float
-    """Fraction of the pixels at or above the threshold."""
-    risk: float
-    """Fraction of wrong pixels among them; nan where there are none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +127,7 @@ def evaluate(
         evaluator = source.evaluate(options.split)
         if not group.is_first:
             return None
-        threshold = _kept_risk(model, evaluator.pooled["all"])
+        threshold = kept_risk(model.calibration.threshold, evaluator.pooled["all"])
         about = _about(run_folder, model, options)
         about["threshold"] = None if threshold is None else asdict(threshold)
         promises = model.calibration
@@ -193,15 +180,6 @@ def _model(run: RunFolder, options: EvaluationOptions, device: torch.device) -> 
         return TorchModel(file, device=device, batch_size=batch_size(config))
 
 
-def _kept_risk(model: TorchModel, pooled: ConfidenceMetrics) -> KeptRisk | None:
-    """The stored threshold on these pixels; None where the run has fitted none."""
-    stored = model.calibration.threshold
-    if stored is None:
-        return None
-    kept = pooled.selection_at(stored.confidence)
-    return KeptRisk(stored.max_risk, stored.confidence, kept.coverage, kept.risk)
-
-
 @dataclass(frozen=True, slots=True)
 class _Source:
     """Where logits and masks come from."""
@@ -242,7 +220,7 @@ class _Source:
         )
         if not self.group.is_first:
             return None
-        threshold = _kept_risk(model, found.pooled)
+        threshold = kept_risk(model.calibration.threshold, found.pooled)
         about = _about(self.run, model, options)
         about["threshold"] = None if threshold is None else asdict(threshold)
         report = build_label_report(found, model.config.data.class_names, about)

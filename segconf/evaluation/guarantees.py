@@ -9,10 +9,16 @@ import torch
 
 from segconf.calibration.conformal import Counts, Floats, Kind, areas, fractions, level_of
 from segconf.calibration.referral_guarantee import UNDEFINED
-from segconf.calibration.stored import StoredContour, StoredContourCurve, StoredReferralGuarantee
+from segconf.calibration.stored import (
+    StoredContour,
+    StoredContourCurve,
+    StoredReferralGuarantee,
+    StoredThreshold,
+)
 from segconf.evaluation.evaluator import CaseScores
 from segconf.metrics.bootstrap import draw_units, group_numbers, mean_interval
 from segconf.metrics.selective import ratio
+from segconf.metrics.streaming import ConfidenceMetrics
 from segconf.plots.promised_and_kept import KeptPoint
 
 
@@ -70,6 +76,28 @@ class KeptReferral:
     measured: float
     low: float
     high: float
+
+
+@dataclass(frozen=True, slots=True)
+class KeptRisk:
+    """What the risk threshold of a run promises, and what it keeps on a split."""
+
+    max_risk: float
+    """Fraction of wrong pixels that is tolerated at or above the threshold."""
+    confidence: float
+    """The threshold."""
+    coverage: float
+    """Fraction of the pixels at or above the threshold."""
+    risk: float
+    """Fraction of wrong pixels among them; nan where there are none."""
+
+
+def kept_risk(stored: StoredThreshold | None, pooled: ConfidenceMetrics) -> KeptRisk | None:
+    """The stored threshold on the pixels of a split; None where the run has fitted none."""
+    if stored is None:
+        return None
+    kept = pooled.selection_at(stored.confidence)
+    return KeptRisk(stored.max_risk, stored.confidence, kept.coverage, kept.risk)
 
 
 def kept_guarantees(pooled: Counts, contours: Sequence[StoredContour]) -> list[KeptGuarantee]:
