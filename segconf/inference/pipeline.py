@@ -29,7 +29,7 @@ from segconf.overlays.overlay import Style
 from segconf.results.maps import Maps, write_failure
 from segconf.results.prediction_folder import PredictionFolder
 from segconf.results.rows import NOT_FINITE, NOTE, TOO_FEW_PIXELS, UNREADABLE, CaseRow
-from segconf.results.structures import with_geometry
+from segconf.results.structures import is_complete, with_geometry
 from segconf.results.summary import TOO_SMALL, summarize
 from segconf.review.pictures import write_case
 
@@ -219,7 +219,7 @@ class Job:
             return _Failed(source, source.problem)
         try:
             content = image_hash(source.path)
-            if self._options.skip_existing and self._folder.is_complete(source.case, content):
+            if self._options.skip_existing and is_complete(self._folder, source.case, content):
                 return None
             image = self._model.read(source.path)
             remarks = _remarks(source, image)

@@ -126,6 +126,17 @@ def write_structures(folder: PredictionFolder, row: CaseRow, maps: Maps) -> None
     write_text(folder.structures(row.case), table_text(COLUMNS, lines))
 
 
+def is_complete(folder: PredictionFolder, case: str, image_sha256: str) -> bool:
+    """Whether a case has all its files, made from an image of this content, and their tables."""
+    if not folder.is_complete(case, image_sha256):
+        return False
+    try:
+        read_table(folder.structures(case), COLUMNS, error=DataError, way_out="")
+    except DataError:
+        return False
+    return True
+
+
 STRUCTURES_HEAD = table_line(COLUMNS)
 """First line of `structures.csv`."""
 

@@ -84,7 +84,7 @@ def export(
     scale = _scale(record, options.shade)
     style: Style = options.style or record.values["options"]["style"]
     cases = (_read(folder, row, record, options.images) for row in rows)
-    check_output(out, inputs=[maps, options.images or record.images], mark=RECORD)
+    check_output(out, inputs=[maps], mark=RECORD)
     about = {"segconf": __version__, "prediction": record.id, "style": style}
     write_text(out / RECORD, json.dumps(about, indent=1) + "\n")
     report = on_progress or (lambda _done, _total: None)

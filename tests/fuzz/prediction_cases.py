@@ -22,6 +22,7 @@ READERS = {
     "review/rows/case_200.json": ("export", "review", "continue", "triage"),
     "masks/case_200.png": ("export", "score", "triage", "continue"),
     "confidence/case_200.png": ("export", "score", "triage"),
+    "review/structures/case_200.csv": ("review", "continue"),
 }
 """Commands that read a file of a prediction folder; names of `COMMANDS`."""
 TRAIN = ("train", "@discs", "--epochs", "1", "--out", "new", "--no-calibrate", *TINY)

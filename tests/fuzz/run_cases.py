@@ -37,7 +37,7 @@ READERS = {
     "config.yaml": EVERYTHING,
     "split.json": (*EVERYTHING, "compare"),
     "epochs.csv": ("resume", "history", "compare"),
-    "timing.csv": ("evaluate", "compare"),
+    "timing.csv": ("evaluate", "compare", "resume"),
     "environment.json": ("compare", "evaluate"),
     "best.safetensors": WEIGHTS,
     "calibration.json": ("predict", "evaluate", "triage", "calibrate"),

@@ -54,11 +54,12 @@ def test_only_what_is_missing_changed_or_damaged_is_predicted_again(tmp_path, im
     (maps / "masks/05.png").unlink()
     (maps / "review/rows/07.json").write_text("{", encoding="utf-8")
     (maps / "review/rows/08.json").unlink()
+    (maps / "review/structures/09.csv").write_text("case\n", encoding="utf-8")
 
     report = predict(model, images, maps, options=CONTINUE)
 
-    assert [row.case for row in report.rows] == ["03", "05", "07", "08"]
-    assert report.skipped == COUNT - 4
+    assert [row.case for row in report.rows] == ["03", "05", "07", "08", "09"]
+    assert report.skipped == COUNT - 5
     assert len((maps / "cases.csv").read_text(encoding="utf-8").splitlines()) == 1 + COUNT
 
 
