@@ -8,7 +8,7 @@ from importlib.resources import files
 from segconf.review import page
 
 NODE = shutil.which("node")
-PARTS = ("resizing", "native", "summary", "tiff", "pictures", "png")
+PARTS = ("resizing", "native", "summary", "tiff", "lossless", "pictures", "png")
 
 
 def run_scripts(expression, **values):

@@ -42,7 +42,10 @@ from segconf.review import page as review
 
 LARGEST = 40_000_000
 """Bytes of a page."""
-WORKER = ("resizing", "native", "summary", "tiff", "pictures", "png", "thumbnail", "predictor")
+WORKER = (
+    *("resizing", "native", "summary", "tiff", "lossless", "pictures", "png", "thumbnail"),
+    "predictor",
+)
 """Parts of the worker, behind `masks.js` of the review page."""
 BEFORE = ("blocks", "model_store", "model_source")
 AFTER = ("png", "archive", "intake", "launch")

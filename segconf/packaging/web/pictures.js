@@ -48,20 +48,24 @@ const bmpHeader = (bytes) => {
   if (plain && needed > bytes.length) throw tooShort();
   return { width, height, channels: 3, bits: 8 };
 };
-const HEADERS = { jpeg: jpegHeader, png: pngHeader, bmp: bmpHeader };
+const HEADERS = { jpeg: jpegHeader, png: pngHeader, bmp: bmpHeader, tiff: tiffHeader };
 const TYPES = { jpeg: "image/jpeg", png: "image/png", bmp: "image/bmp" };
 // A picture: { width, height, rows(first, count) -> RGBA, drawable, close() }, upright and without colour management.
 const openPicture = async (bytes, { maxPixels }) => {
   if (!bytes.length) throw new Refused("the file is empty. Copy it again, or remove it.");
   const kind = kindOf(bytes);
   if (!kind) throw new Refused("the content is not a JPEG, PNG, BMP or TIFF picture. Convert it to one of these, or remove it.");
-  const header = kind === "tiff" ? tiffHeader(bytes) : HEADERS[kind](bytes);
+  const header = HEADERS[kind](bytes);
   if (header.width * header.height > maxPixels) throw new Refused(`the image is ${header.height} x ${header.width}, more than the ceiling of ${maxPixels} pixels. If the file is genuine, raise data.max_pixels; else remove it.`);
   if (Math.max(header.width, header.height) > WIDEST) throw new Refused(`the image is ${header.height} x ${header.width}; this page reads sides of at most ${WIDEST} pixels. Use segconf predict.`);
   const remarks = [];
   if (header.channels === 1 && header.bits > 8) remarks.push(`${NOTE}deep grey levels were reduced to 8 bits`);
-  const picture = kind === "tiff" ? await tiffPicture(bytes, header) : await browserPicture(bytes, kind);
-  return { ...picture, isGrey: header.channels === 1, remarks };
+  return { ...(await decodedPicture(bytes, kind, header)), isGrey: header.channels === 1, remarks };
+};
+const decodedPicture = (bytes, kind, header) => {
+  if (kind === "tiff") return tiffPicture(bytes, header);
+  if (kind === "png" && needsOwnPng(bytes, header)) return pngPicture(bytes, header);
+  return browserPicture(bytes, kind);
 };
 const browserPicture = async (bytes, kind) => {
   const options = { imageOrientation: "from-image", colorSpaceConversion: "none", premultiplyAlpha: "none" };

@@ -60,7 +60,7 @@ const failedRow = ({ path, name }, error) => {
 // The probe is a small picture whose pixels and logits are known: a browser that alters pixels, or computes something
 // else, is found out before it predicts anything.
 const probe = async ({ image, pixels, logits, tolerance }) => {
-  const picture = await openPicture(image, settings), rgba = picture.rows(0, picture.height);
+  const picture = await browserPicture(image, "png"), rgba = picture.rows(0, picture.height);
   const seen = Uint8Array.from({ length: (rgba.length / 4) * 3 }, (_, i) => rgba[Math.floor(i / 3) * 4 + (i % 3)]);
   if ((await sha256(seen)) !== pixels) throw Object.assign(new Error("pixels"), { reason: "pixels" });
   const { grid } = await runNetwork(networkInputs(picture));

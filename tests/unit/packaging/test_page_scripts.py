@@ -10,6 +10,7 @@ import PIL.Image
 import pytest
 
 from segconf.calibration.stored import Calibration, StoredNote, StoredReferral
+from segconf.images.io import read_image
 from segconf.images.resizing import resize_pixels
 from segconf.images.run_length import decode_runs
 from segconf.inference.resampling import resized_bands
@@ -223,3 +224,97 @@ def test_a_file_that_was_cut_off_is_refused(kind):
         assert header(whole) == (40, 70, 3 if kind == "bmp" else channels)
         for length in (len(whole) - 2, len(whole) // 2, 60):
             assert "broken or incomplete" in header(whole[:length])
+
+
+DECODE = """(async () => {
+  globalThis.createImageBitmap = async () => ({ close() {} });
+  globalThis.ImageData = class {};
+  const bytes = new Uint8Array(Buffer.from(given.content, "base64"));
+  try {
+    const picture = await openPicture(bytes, { maxPixels: 1e6 });
+    const rgba = picture.rows(0, picture.height);
+    return { size: [picture.height, picture.width], rgba: [...rgba], remarks: picture.remarks };
+  } catch (error) { return error.message; }
+})()"""
+
+
+def decoded(content):
+    """Pixels (H, W, 3) of a file, and remarks; or the reason why it was refused."""
+    found = run_scripts(DECODE, content=base64.b64encode(content).decode())
+    if isinstance(found, str):
+        return found, []
+    rgba = np.reshape(found["rgba"], (*found["size"], 4))
+    assert (rgba[..., 3] == 255).all()
+    return rgba[..., :3], found["remarks"]
+
+
+def expected_pixels(tmp_path, content, suffix):
+    path = tmp_path / f"picture{suffix}"
+    path.write_bytes(content)
+    return read_image(path, channels=3).pixels.transpose(1, 2, 0)
+
+
+def written(picture, kind, **options):
+    buffer = io.BytesIO()
+    picture.save(buffer, kind, **options)
+    return buffer.getvalue()
+
+
+COLOURS = np.random.default_rng(3).integers(0, 256, (37, 53, 4), np.uint8)
+SMOOTH = np.add.outer(np.arange(37), np.arange(53)).astype(np.uint8) // 3
+
+
+@pytest.mark.parametrize("compression", ["raw", "tiff_lzw", "packbits", "tiff_adobe_deflate"])
+@pytest.mark.parametrize("mode", ["L", "RGB", "RGBA", "P", "I;16"])
+def test_tiff_files_are_read_as_segconf_reads_them(tmp_path, compression, mode):
+    colours = np.dstack([SMOOTH, SMOOTH + 1, COLOURS[..., 0], COLOURS[..., 3]])
+    picture = PIL.Image.fromarray(colours)
+    if mode == "I;16":
+        picture = PIL.Image.fromarray(COLOURS[..., 0].astype(np.uint16) * 257 - SMOOTH)
+    elif mode != "RGBA":
+        picture = picture.convert("RGB").convert(mode)
+    content = written(picture, "tiff", compression=compression)
+    pixels, remarks = decoded(content)
+    np.testing.assert_array_equal(pixels, expected_pixels(tmp_path, content, ".tif"))
+    assert remarks == (["note: deep grey levels were reduced to 8 bits"] if mode == "I;16" else [])
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_a_tiff_file_is_turned_upright(tmp_path, orientation):
+    picture = PIL.Image.fromarray(COLOURS[..., :3])
+    content = written(picture, "tiff", tiffinfo={274: orientation})
+    pixels, _ = decoded(content)
+    np.testing.assert_array_equal(pixels, expected_pixels(tmp_path, content, ".tif"))
+
+
+def test_a_tiff_file_with_a_predictor_and_a_large_alphabet_is_read():
+    noise = np.random.default_rng(0).integers(0, 256, (200, 150, 3), np.uint8)
+    for pixels in (noise, noise // 64):
+        content = written(
+            PIL.Image.fromarray(pixels), "tiff", compression="tiff_lzw", tiffinfo={317: 2}
+        )
+        np.testing.assert_array_equal(decoded(content)[0], pixels)
+
+
+def test_tiff_files_that_are_broken_or_unknown_are_refused():
+    picture = PIL.Image.fromarray(COLOURS[..., :3])
+    whole = written(picture, "tiff", compression="tiff_lzw")
+    for length in (len(whole) - 100, 300, 9):
+        assert "broken or incomplete" in decoded(whole[:length])[0]
+    assert "not read by this page" in decoded(written(picture, "tiff", compression="jpeg"))[0]
+    several = written(picture, "tiff", save_all=True, append_images=[picture])
+    assert "several pictures" in decoded(several)[0]
+
+
+@pytest.mark.parametrize("mode", ["RGBA", "LA", "I;16", "P"])
+def test_png_files_with_deep_or_transparent_pixels_are_read_as_segconf_reads_them(tmp_path, mode):
+    picture, options = PIL.Image.fromarray(COLOURS), {}
+    if mode == "I;16":
+        picture = PIL.Image.fromarray(COLOURS[..., 0].astype(np.uint16) * 255 + SMOOTH)
+    elif mode == "P":
+        picture, options = picture.convert("RGB").convert("P"), {"transparency": 5}
+    else:
+        picture = picture.convert(mode)
+    content = written(picture, "png", **options)
+    pixels, _ = decoded(content)
+    np.testing.assert_array_equal(pixels, expected_pixels(tmp_path, content, ".png"))
