@@ -68,6 +68,21 @@ class Firefox:
         )
         assert self.run(loop), script
 
+    def reload(self):
+        """Load the page again."""
+        self.ask("browsingContext.reload", context=self.tab, wait="complete")
+
+    def give_files(self, element, files):
+        """Choose files as a person does."""
+        answer = self.ask(
+            "script.evaluate",
+            expression=f"document.getElementById('{element}')",
+            target={"context": self.tab},
+            awaitPromise=False,
+        )
+        chosen = {"sharedId": answer["result"]["sharedId"]}
+        self.ask("input.setFiles", context=self.tab, element=chosen, files=list(map(str, files)))
+
     def drag(self, *points, kind="mouse"):
         """Press at the first place of the window, move along the others, release."""
         moves = [{"type": "pointerMove", "x": x, "y": y, "duration": 20} for x, y in points]
