@@ -33,7 +33,7 @@ $(BIN)/python:
 
 # The stamps make a second run skip the installation until the dependencies change.
 $(VENV)/installed: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --editable .
+	$(BIN)/python -m pip install --quiet --editable ".[onnx]"
 	touch $@
 
 $(VENV)/installed-dev: pyproject.toml | $(BIN)/python

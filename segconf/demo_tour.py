@@ -12,6 +12,7 @@ from segconf.config.loading import load_config
 from segconf.config.schema import ExperimentConfig
 from segconf.data.cache import Progress
 from segconf.data.datasets.dataset import find_cases
+from segconf.errors import ConfigError
 from segconf.evaluation.evaluate import EvaluationOptions, evaluate
 from segconf.images.io import read_confidence, read_image
 from segconf.images.masks import read_mask
@@ -21,6 +22,7 @@ from segconf.inference.predict import PredictionReport, predict
 from segconf.inference.sources import find_images
 from segconf.metrics.overlap import dice
 from segconf.outputs import check_output
+from segconf.packaging.browser_page import package_page
 from segconf.plots.examples import Example, example_figure
 from segconf.plots.training_curves import training_curves
 from segconf.synthetic.generation import DemoParameters, write_demo_dataset
@@ -31,6 +33,7 @@ SOFTMAX_FACTOR = 3
 """Epochs of softmax for one of consistency: it sees only the labeled images, which is cheaper."""
 MAX_RISK = 0.01
 TEST_IMAGES = "ISIC-2017_Test_v2_Data"
+MODEL_PAGE = "segconf.html"
 SHOWN_QUANTILES = (0.1, 0.5, 0.9)
 """Of Dice: a bad, a usual and a good case are shown."""
 
@@ -70,9 +73,17 @@ def run_quick_demo(
 
 @dataclass(frozen=True, slots=True)
 class DemoResult:
-    """Where to look, and how the two methods compare."""
+    """Where to look, and how the two methods compare.
+
+    Attributes:
+        review_page: of the predictions.
+        model_page: segments in the browser; None where it could not be made.
+        no_model_page: why not.
+    """
 
     review_page: Path
+    model_page: Path | None
+    no_model_page: str
     comparison_folder: Path
     figure: Path
     comparison: Comparison
@@ -128,7 +139,18 @@ def run_demo(
     )
     figure = out / "figure.png"
     example_figure(_examples(data, maps), figure)
-    return DemoResult(maps / "review.html", out / "comparison", figure, comparison)
+    page, reason = _model_page(runs["consistency"], out / MODEL_PAGE)
+    return DemoResult(maps / "review.html", page, reason, out / "comparison", figure, comparison)
+
+
+def _model_page(run: Path, page: Path) -> tuple[Path | None, str]:
+    """The page of a run; where packages or the runtime are missing, the reason instead."""
+    if page.is_file():
+        return page, ""
+    try:
+        return package_page(run, page).path, ""
+    except ConfigError as error:
+        return None, str(error)
 
 
 def _examples(data: Path, maps: Path) -> list[Example]:

@@ -46,6 +46,7 @@ def demo(
         comparison_folder=result.comparison_folder,
         figure=result.figure,
         review_page=result.review_page,
+        model_page=result.model_page,
     )
     minutes, seconds = divmod(round(time.monotonic() - started), 60)
     results().print(
@@ -56,6 +57,11 @@ def demo(
         f"Open this page in a browser: {result.review_page}",
         highlight=False,
     )
+    if result.model_page is None:
+        words = f"No page that segments in the browser: {result.no_model_page}"
+    else:
+        words = f"This page segments images that you drop on it: {result.model_page}"
+    results().print(words, highlight=False, markup=False)
 
 
 def _show_pretrained(report: PredictionReport) -> None:

@@ -7,9 +7,12 @@ from typer.testing import CliRunner
 
 from segconf.config.loading import load_config
 from segconf.demo_tour import demo_config, run_demo
+from segconf.errors import ConfigError
+from segconf.packaging import browser_page
 from segconf.synthetic.generation import DemoParameters
 from segconf.training.epoch import TrainingListener
 from segconf_cli.main import app
+from tests.model_pages import NO_RUNTIME
 
 SMALL = DemoParameters(training=10, validation=3, test=4, size=(48, 64))
 
@@ -27,7 +30,7 @@ def tiny_config():
         overrides=[
             "data.size=[32, 64]",
             "data.labeled=4",
-            "model.encoder=resnet18",
+            "model.encoder=tu-test_efficientnet",
             "model.encoder_weights=none",
             "training.epochs=1",
             "training.batch_labeled=2",
@@ -37,7 +40,8 @@ def tiny_config():
     )
 
 
-def test_the_whole_journey(tmp_path):
+def test_the_whole_journey(tmp_path, monkeypatch):
+    monkeypatch.setattr(browser_page, "find_runtime", lambda _: NO_RUNTIME)
     seen, listener = set(), Recorder()
     result = run_demo(
         tmp_path / "demo",
@@ -57,8 +61,12 @@ def test_the_whole_journey(tmp_path):
     page = result.review_page.read_text(encoding="utf-8")
     assert "ISIC_2000000" in page
     assert len(list((tmp_path / "demo/maps/masks").glob("*.png"))) == 4
+    assert result.model_page == tmp_path / "demo/segconf.html"
+    assert "Drop images" in result.model_page.read_text(encoding="utf-8")
+    result.model_page.unlink()
+    monkeypatch.setattr(browser_page, "find_runtime", without_npm)
     again = Recorder()
-    run_demo(
+    repeated = run_demo(
         tmp_path / "demo",
         listener=again,
         on_progress=lambda *_: None,
@@ -66,6 +74,11 @@ def test_the_whole_journey(tmp_path):
         config=tiny_config(),
     )
     assert again.epochs == []
+    assert (repeated.model_page, repeated.no_model_page) == (None, "npm is missing")
+
+
+def without_npm(_):
+    raise ConfigError("npm is missing")
 
 
 def test_the_quick_demo_predicts_with_the_pretrained_model(tmp_path):
