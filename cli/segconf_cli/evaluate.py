@@ -10,17 +10,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from segconf_cli.display import counting, messages, results
-from segconf_cli.label_results import show_label_report
 from segconf_cli.options import Device, ReportFolder, RunDataFolder, RunPath
 from segconf_cli.outcome import next_step, record
+from segconf_cli.report_tables import show_label_report, show_report
 
 if TYPE_CHECKING:
     from segconf.evaluation.error_bands import ErrorBand
     from segconf.evaluation.evaluate import Evaluation
-    from segconf.evaluation.report import EvaluationReport
     from segconf.ood.evaluation import OODReport
-
-STRATA = ("boundary", "foreground")
 
 
 def evaluate(
@@ -238,56 +235,3 @@ def _show_ood(report: OODReport, folder: Path) -> None:
             highlight=False,
         )
     messages().print(f"Histogram: {folder / 'ood.png'}", highlight=False, markup=False)
-
-
-def show_report(report: EvaluationReport) -> None:
-    """The table of an evaluation, in the scales of the paper."""
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
-    from segconf.metrics.definitions import heading, reported_metrics, scaled
-
-    about = report.about
-    record(
-        about=about,
-        metrics=report.metrics["all"]["strict"],
-        intervals=report.intervals,
-        per_image=report.per_image,
-    )
-    results().print(
-        f"{about['run']}: {about['images']} {about['split']} images, {about['pixels']:,} pixels, "
-        f"grid {about['grid']}, encoder {about['encoder']}",
-        highlight=False,
-    )
-    table = Table(box=SIMPLE_HEAD)
-    for title in ("metric", "all", "95% interval", *STRATA, "paper"):
-        table.add_column(title, justify="left" if title == "metric" else "right", no_wrap=True)
-    for name in reported_metrics(labels=False):
-        low, high = report.intervals[name]
-        table.add_row(
-            heading(name),
-            scaled(report.metrics["all"]["strict"][name], name),
-            f"{scaled(low, name)} to {scaled(high, name)}",
-            *(scaled(report.metrics[s]["strict"][name], name) for s in STRATA),
-            scaled(report.metrics["all"]["paper"][name], name),
-        )
-    results().print(table)
-    mean = report.per_image
-    results().print(
-        f"per image: Dice {mean['dice']:.3f} (quartiles {mean['dice_q1']:.3f}, "
-        f"{mean['dice_median']:.3f}, {mean['dice_q3']:.3f}), IoU {mean['iou']:.3f}, "
-        f"challenge Jaccard {mean['challenge_jaccard']:.3f}, "
-        f"{heading('aurc')} {scaled(mean['aurc'], 'aurc')}, "
-        f"{heading('ece')} {scaled(mean['ece'], 'ece')}, "
-        f"Hausdorff-95 {mean['hausdorff95']:.1f} {about['distance_unit']}",
-        highlight=False,
-    )
-    by_class = [f"{name[5:]}: {mean[name]:.3f}" for name in mean if name[5:].isdigit()]
-    if by_class:
-        results().print(f"Dice by class: {', '.join(by_class)}", highlight=False)
-    low, high = report.per_image_intervals["dice"]
-    over = f"{about['groups']} groups" if about["resampled"] == "groups" else "images"
-    results().print(
-        f"Intervals resample {over}; that of the mean Dice is {low:.3f} to {high:.3f}.",
-        highlight=False,
-    )

@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 
 from segconf_cli.display import counting, messages, results
-from segconf_cli.evaluate import show_report
 from segconf_cli.outcome import record
+from segconf_cli.report_tables import show_report
 
 
 def score(

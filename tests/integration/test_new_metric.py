@@ -13,7 +13,7 @@ from segconf.evaluation.report import build_report, write_report
 from segconf.metrics.definitions import METRICS, Metric, heading
 from segconf.metrics.selective import ratio
 from segconf_cli.compare import show_comparison
-from segconf_cli.evaluate import show_report
+from segconf_cli.report_tables import show_report
 
 ERROR_RATE = Metric(
     name="error_rate",
