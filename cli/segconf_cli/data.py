@@ -87,8 +87,9 @@ def data(
 
 def prepare(dataset: str, data: Path | None) -> None:
     """Let a data set make its images where they are not there yet."""
-    from segconf.data.datasets.dataset import prepare_dataset
+    from segconf.data.datasets.dataset import check_one_folder, prepare_dataset
 
+    check_one_folder(dataset, data)
     with counting() as progress:
         prepare_dataset(
             dataset, data, lambda done, total: progress(f"{dataset} images", done, total)

@@ -21,7 +21,7 @@ from segconf.checkpoints.weights import save_checkpoint, start_from
 from segconf.config.schema import ExperimentConfig
 from segconf.data.cache import PixelCache
 from segconf.data.cases import CaseSet
-from segconf.data.datasets.dataset import prepare_dataset
+from segconf.data.datasets.dataset import check_one_folder, prepare_dataset
 from segconf.data.preprocessing import Preprocessing
 from segconf.data.splits import Split
 from segconf.data.training_set import TrainingPixels, prepare_training
@@ -80,7 +80,7 @@ def train(  # noqa: PLR0913 - an entry function: every value that can be chosen
         config: everything that decides the outcome.
         dataset: name of a data set, or a folder.
         folder: the run folder: new, or that of the run to resume.
-        data: where a named data set lies.
+        data: where a named data set lies, or, of a run to resume, its folder now.
         resume: continue the run in `folder` after its last finished epoch.
         calibrate: end with a calibration on the validation images, at the default targets.
         listener: is told about the progress.
@@ -94,6 +94,7 @@ def train(  # noqa: PLR0913 - an entry function: every value that can be chosen
         # Every process may make up a name for a new run: that of the first one counts.
         run = RunFolder(group.agree(Path(folder)))
         if not resume:
+            check_one_folder(dataset, data)
             group.on_first(run.check_new)
         on_image = partial(listener.on_prepare, f"{dataset} images")
         group.on_first(lambda: prepare_dataset(dataset, data, on_image))

@@ -11,7 +11,7 @@ from segconf.config.ranges import Task
 from segconf.config.schema import DataConfig
 from segconf.data.archives import Archive
 from segconf.data.cases import CaseSet
-from segconf.errors import DataError
+from segconf.errors import ConfigError, DataError
 from segconf.registry import DATASETS, Registry
 
 OnCount = Callable[[int, int], None]
@@ -112,8 +112,20 @@ def dataset_key(dataset: str) -> str:
 
 
 def dataset_folder(dataset: str, data: Path | None) -> Path:
-    """Where a data set lies, by its name, or the folder itself."""
-    return datasets.get(dataset).folder(data) if is_named(dataset) else Path(dataset)
+    """Where a data set lies: by its name, the folder itself, or where that folder is now."""
+    if is_named(dataset):
+        return datasets.get(dataset).folder(data)
+    return Path(dataset) if data is None else data
+
+
+def check_one_folder(dataset: str, data: Path | None) -> None:
+    """Refuse a folder as the data set and another one as the place where it lies.
+
+    Raises:
+        ConfigError: both are given.
+    """
+    if data is not None and not is_named(dataset):
+        raise ConfigError(f"data = {data}: the data set is the folder {dataset}. Give one of both.")
 
 
 def find_cases(
