@@ -66,12 +66,12 @@ def compare(name: str, encoder: str, size: tuple[int, int], count: int, rounds: 
     prepared = time.process_time() - start
     whole, single = WholePasses(decoders), SinglePass(network)
     if not torch.equal(
-        predict_batch(decoders, images, temperature=1.0).logits,
-        predict_batch(whole, images, temperature=1.0).logits,
+        predict_batch(decoders, images).logits,
+        predict_batch(whole, images).logits,
     ):
         raise SystemExit(f"{name}: the two ways do not agree")
     taken = {
-        label: seconds(lambda way=way: predict_batch(way, images, temperature=1.0), rounds)
+        label: seconds(lambda way=way: predict_batch(way, images), rounds)
         for label, way in (
             ("one deterministic pass", single),
             (f"{count} decoders, one encoder", decoders),

@@ -125,7 +125,7 @@ def measure(design: str, folder: Path) -> None:
     files = sorted(folder.glob("*.safetensors"))
     predictor = predictor_of(design, files)
     images = torch.rand(1, 3, *SIZE, generator=torch.Generator().manual_seed(0))
-    seconds = best_seconds(lambda: predict_batch(predictor, images, temperature=1.0))
+    seconds = best_seconds(lambda: predict_batch(predictor, images))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     print(json.dumps({"peak": peak, "seconds": seconds, "passes": predictor.count}))
 

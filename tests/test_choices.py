@@ -6,10 +6,12 @@ import pytest
 
 import segconf
 from segconf.active.strategies import STRATEGIES
+from segconf.calibration.calibrator_fits import Scaling as FittedScaling
 from segconf.images.image_format import MapFormat as ImageMapFormat
 from segconf.overlays.overlay import STYLES
 from segconf.registry import METHODS
 from segconf.review.export import Format as ExportFormat
+from segconf_cli.calibrate import Scaling
 from segconf_cli.export import Format
 from segconf_cli.main import with_flags
 from segconf_cli.options import MapFormat, MethodName, Strategy, Style
@@ -23,8 +25,9 @@ from segconf_cli.options import MapFormat, MethodName, Strategy, Style
         (Format, get_args(ExportFormat)),
         (MethodName, METHODS.names()),
         (MapFormat, get_args(ImageMapFormat)),
+        (Scaling, get_args(FittedScaling)),
     ],
-    ids=["strategy", "style", "format", "method", "map format"],
+    ids=["strategy", "style", "format", "method", "map format", "scaling"],
 )
 def test_every_choice_of_the_library_is_an_option(choices, known):
     assert [choice.value for choice in choices] == list(known)

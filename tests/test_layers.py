@@ -19,7 +19,7 @@ LAYERS = [
     {"images"},
     {"overlays", "plots"},
     {"config"},
-    {"synthetic"},
+    {"calibration.calibrators", "synthetic"},
     {"data"},
     {"models"},
     {"runs"},
@@ -56,6 +56,7 @@ HOMES = {
     "pydicom": {"segconf/images", "segconf/packaging"},
     "pydantic": {
         "segconf/config",
+        "segconf/calibration/calibrators.py",
         "segconf/checkpoints/weights.py",
         "segconf/results/run_record.py",
     },

@@ -1,4 +1,4 @@
-"""`segconf calibrate`: fit temperature, risk threshold and referral on validation images."""
+"""`segconf calibrate`: fit a calibrator, risk threshold and referral on validation images."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from segconf.calibration.calibrate import CalibrationResult
     from segconf.calibration.stored import (
+        Calibration,
         StoredContour,
         StoredReferral,
         StoredReferralGuarantee,
@@ -28,13 +29,20 @@ class Scaling(StrEnum):
     """How logits are scaled."""
 
     TEMPERATURE = "temperature"
+    ETS = "ets"
+    VECTOR = "vector"
     NONE = "none"
 
 
 def calibrate(
     run: RunPath,
     scaling: Annotated[
-        Scaling, typer.Option("--with", help="How logits are scaled.")
+        Scaling,
+        typer.Option(
+            "--with",
+            help="How logits are scaled: by a temperature, by a mixture of temperatures (ets), by "
+            "a scale and a bias of every class (vector), or not at all.",
+        ),
     ] = Scaling.TEMPERATURE,
     max_risk: Annotated[
         float, typer.Option(help="Largest fraction of wrong pixels above the threshold.")
@@ -58,8 +66,9 @@ def calibrate(
 ) -> None:
     """Fit everything that predict promises about new images, on the validation images.
 
-    Masks stay as they are. calibration.json holds every fitted number, its interval, and the hash
-    of the weights that it belongs to. `segconf train` ends with this step.
+    Masks stay as they are, except with `--with vector`. calibration.json holds every fitted number,
+    its interval, and the hash of the weights that it belongs to. `segconf train` ends with this
+    step.
 
     Example: segconf calibrate runs/isic-softmax-250-seed0 --max-risk 0.02
     """
@@ -89,21 +98,17 @@ def show_calibration(run: Path, found: CalibrationResult) -> None:
 
     say = results().print
     stored = found.calibration
-    if stored.temperature is not None and found.fit is not None:
-        low, high = stored.temperature.interval
+    if found.fit is not None:
         changes = ", ".join(
             f"{heading(name)} {scaled(found.before[name], name)} -> "
             f"{scaled(found.after[name], name)}"
             for name in ("nll", "ece")
         )
-        say(
-            f"Temperature {stored.temperature.value:.4f} (95% interval {low:.4f} to {high:.4f}): "
-            f"{changes}.",
-            highlight=False,
-        )
+        say(f"{_fitted(stored)}: {changes}.", highlight=False)
         if found.fit.at_bound:
+            what = "the temperature" if stored.vector is None else "a scale"
             warn(
-                "warning: the temperature is at the end of the range that is searched, so the "
+                f"warning: {what} is at the end of the range that is searched, so the "
                 "validation images do not determine it (too few, or all of their pixels right)."
             )
     if stored.threshold is not None:
@@ -144,6 +149,26 @@ def show_calibration(run: Path, found: CalibrationResult) -> None:
     if stored.contours:
         say(ASSUMPTIONS, style="dim", highlight=False)
     messages().print(f"Stored in {run / 'calibration.json'}", highlight=False, markup=False)
+
+
+def _fitted(stored: Calibration) -> str:
+    """The calibrator with its intervals."""
+    if stored.vector is not None:
+        pairs = zip(stored.vector.scales, stored.vector.scale_intervals, strict=True)
+        scales = (f"{value:.4f} ({low:.4f} to {high:.4f})" for value, (low, high) in pairs)
+        biases = ", ".join(f"{value:.4f}" for value in stored.vector.biases)
+        return f"Scales of the classes (95% interval) {', '.join(scales)}, biases {biases}"
+    if stored.ets is not None:
+        low, high = stored.ets.interval
+        weights = ", ".join(f"{weight:.3f}" for weight in stored.ets.weights)
+        return (
+            f"Temperature {stored.ets.temperature:.4f} (95% interval {low:.4f} to {high:.4f}), "
+            f"weights of calibrated, own and equal probabilities {weights}"
+        )
+    if stored.temperature is None:
+        return "No calibrator"
+    low, high = stored.temperature.interval
+    return f"Temperature {stored.temperature.value:.4f} (95% interval {low:.4f} to {high:.4f})"
 
 
 def _certified(rule: StoredReferralGuarantee) -> str:

@@ -82,7 +82,7 @@ def unit_means(pool: Pool, values: Sequence[float]) -> list[float]:
 
 
 def image_score(strategy: Strategy, logits: FloatArray) -> float:
-    """Score of one image from its logits (K, h, w) or (D, K, h, w), after the temperature.
+    """Score of one image from its logits (K, h, w) or (D, K, h, w), calibrated.
 
     An image in which nothing is found has no border: its score is that of all its pixels.
     """

@@ -1,13 +1,14 @@
-"""Calibrate a run on its validation images: temperature, risk threshold, referral, contours."""
+"""Calibrate a run on its validation images: calibrator, risk threshold, referral, contours."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import torch
 from torch import Tensor
 
+from segconf.calibration.calibrator_fits import Fit, Scaling, fit_scaling, stored_parts
+from segconf.calibration.calibrators import AS_IT_IS
 from segconf.calibration.conformal import GUARANTEES
 from segconf.calibration.fitted import (
     DEFAULT_MAX_RISK,
@@ -17,9 +18,9 @@ from segconf.calibration.fitted import (
 )
 from segconf.calibration.label_fit import fit_labels
 from segconf.calibration.mask_fit import fit_masks
-from segconf.calibration.stored import Calibration, StoredTemperature, write_calibration
-from segconf.calibration.temperature import TemperatureFit, WrittenBatches, fit_temperature
-from segconf.checkpoints.weights import store_temperature
+from segconf.calibration.stored import Calibration, write_calibration
+from segconf.calibration.temperature import WrittenBatches
+from segconf.checkpoints.weights import store_calibrator
 from segconf.data.cache import Progress
 from segconf.data.cases import images_of
 from segconf.devices import resolve_device
@@ -30,23 +31,21 @@ from segconf.runs.run_cases import GridCases, batch_size, masked_cases
 from segconf.runs.run_folder import RunFolder
 from segconf.runs.run_lock import alone_in_run
 
-Scaling = Literal["temperature", "none"]
-
 
 @dataclass(frozen=True, slots=True)
 class CalibrationResult:
-    """What was fitted and stored, and what the temperature changed.
+    """What was fitted and stored, and what the calibrator changed.
 
     Attributes:
         calibration: the content of `calibration.json`.
-        fit: of the temperature; None without one.
-        before: metrics of the validation images at temperature 1.
-        after: their metrics at the fitted temperature.
+        fit: of the calibrator; None without one.
+        before: metrics of the validation images by the network's own logits.
+        after: their metrics by the calibrated logits.
         classes: of the network.
     """
 
     calibration: Calibration
-    fit: TemperatureFit | None
+    fit: Fit | None
     before: dict[str, float]
     after: dict[str, float]
     classes: int
@@ -72,7 +71,9 @@ def calibrate(  # noqa: PLR0913 - an entry function: every value that can be cho
 
     Args:
         run: the run folder.
-        scaling: fit one temperature by the NLL of all validation pixels, or leave logits alone.
+        scaling: which calibrator is fitted by the NLL of all validation pixels: a `temperature`,
+            `ets` (ensemble temperature scaling), `vector` (scale and bias of every class, which can
+            change the masks), or `none`.
         max_risk: largest fraction of wrong pixels at or above the confidence threshold.
         target_dice: mean Dice that the cases which are not referred should have.
         refer_fraction: largest fraction of ordinary images that may be referred.
@@ -96,39 +97,28 @@ def calibrate(  # noqa: PLR0913 - an entry function: every value that can be cho
     grid_cases = GridCases(cases, root, config, "val", on_progress)
     classes = config.model.classes
     with WrittenBatches(lambda: _logits(model, grid_cases, on_progress)) as batches:
-        fit = fit_temperature(batches, groups) if scaling == "temperature" else None
-        temperature = 1.0 if fit is None else fit.temperature
+        fit = fit_scaling(scaling, batches, groups)
+        calibrator = AS_IT_IS if fit is None else fit.calibrator
         if config.data.task == "classification":
-            found = fit_labels(batches(), groups, temperature, targets, classes=classes)
+            found = fit_labels(batches(), groups, calibrator, targets, classes=classes)
         else:
             reserved = FALSE_ALARMS if config.training.ood_detector else 0.0
             found = fit_masks(
-                batches(), images, temperature, targets, classes=classes, reserved=reserved
+                batches(), images, calibrator, targets, classes=classes, reserved=reserved
             )
     if not found.pooled.pixels:
         raise DataError(
             f"{root}: no pixel of the validation masks is annotated: there is nothing to fit."
         )
-    counts = {"images": len(images), "groups": len(set(groups))}
     calibration = Calibration(
         weights_sha256=model.weights_sha256,
-        temperature=None if fit is None else _stored(fit, counts),
+        **stored_parts(fit, images=len(images), groups=len(set(groups))),
         **found.parts,
     )
-    store_temperature(path, temperature)
+    store_calibrator(path, calibrator)
     write_calibration(path, calibration)
     before, after = found.before.compute(), found.pooled.compute()
     return CalibrationResult(calibration, fit, before, after, classes)
-
-
-def _stored(fit: TemperatureFit, counts: Mapping[str, int]) -> StoredTemperature:
-    return StoredTemperature(
-        value=fit.temperature,
-        interval=fit.interval,
-        nll_before=fit.nll_before,
-        nll=fit.nll,
-        **counts,
-    )
 
 
 def check_budget(refer_fraction: float) -> None:

@@ -58,7 +58,7 @@ def class_counts(logits: FloatArray, mask: NDArray[np.uint8]) -> Counts:
     """Pixels of an image between the levels, for every class but 0.
 
     Args:
-        logits: (K, ...) after the temperature.
+        logits: (K, ...) calibrated.
         mask: (...) class index; 255 = ignore.
 
     Returns:

@@ -42,8 +42,8 @@ class Fitted:
     """Metrics of the validation images, and parts of the calibration by their names.
 
     Attributes:
-        before: at temperature 1.
-        pooled: at the fitted temperature.
+        before: by the network's own logits.
+        pooled: by the calibrated logits.
         parts: fields of `Calibration`.
     """
 

@@ -8,6 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from segconf.calibration.calibrators import Calibrator
 from segconf.calibration.fitted import Fitted, Targets, stored_error_rates, stored_threshold
 from segconf.calibration.isotonic import fit_error_rates
 from segconf.calibration.stored import StoredLabelReferral
@@ -20,17 +21,17 @@ from segconf.metrics.streaming import ConfidenceMetrics
 def fit_labels(
     batches: Iterator[tuple[Tensor, Tensor]],
     groups: Sequence[str],
-    temperature: float,
+    calibrator: Calibrator,
     targets: Targets,
     *,
     classes: int,
 ) -> Fitted:
-    """Fit all parts but the temperature.
+    """Fit all parts but the calibrator.
 
     Args:
-        batches: a pass over all images: logits (B, K, 1, 1) before the temperature, and labels.
+        batches: a pass over all images: logits (B, K, 1, 1) of the network, and labels.
         groups: of the images.
-        temperature: that was fitted.
+        calibrator: that was fitted.
         targets: what is to be kept.
         classes: of the network.
     """
@@ -38,7 +39,7 @@ def fit_labels(
     parts: list[LabelSummaries] = []
     for logits, labels in batches:
         before.update(logits, labels)
-        scaled = logits / temperature
+        scaled = calibrator.apply(logits)
         pooled.update(scaled, labels)
         parts.append(LabelSummaries.of(scaled[:, :, 0, 0], labels[:, 0, 0]))
     found = LabelSummaries.joined(parts)

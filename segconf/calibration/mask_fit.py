@@ -6,9 +6,11 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from segconf.calibration.calibrators import Calibrator
 from segconf.calibration.conformal import (
     Counts,
     class_counts,
@@ -37,23 +39,23 @@ from segconf.runs.run_cases import whole_images
 def fit_masks(
     batches: Iterator[tuple[Tensor, Tensor]],
     images: Sequence[ImageCases],
-    temperature: float,
+    calibrator: Calibrator,
     targets: Targets,
     *,
     classes: int,
     reserved: float,
 ) -> Fitted:
-    """Fit all parts but the temperature.
+    """Fit all parts but the calibrator.
 
     Args:
-        batches: a pass over all images: logits (B, K, h, w) before the temperature, and masks.
+        batches: a pass over all images: logits (B, K, h, w) of the network, and masks.
         images: in the order of the batches.
-        temperature: that was fitted.
+        calibrator: that was fitted.
         targets: what is to be kept.
         classes: of the network.
         reserved: part of the referral budget that is kept for out-of-distribution images.
     """
-    found = _measure(batches, images, temperature, classes=classes)
+    found = _measure(batches, images, calibrator, classes=classes)
     if not found.pooled.pixels:
         return Fitted(found.before, found.pooled, {})
     groups = [image.group for image in images]
@@ -98,7 +100,7 @@ def fit_masks(
 
 @dataclass(frozen=True, slots=True)
 class _Measured:
-    """Validation images after the temperature."""
+    """Validation images by their calibrated logits."""
 
     before: ConfidenceMetrics
     pooled: ConfidenceMetrics
@@ -111,7 +113,7 @@ class _Measured:
 def _measure(
     batches: Iterator[tuple[Tensor, Tensor]],
     images: Sequence[ImageCases],
-    temperature: float,
+    calibrator: Calibrator,
     *,
     classes: int,
 ) -> _Measured:
@@ -124,7 +126,7 @@ def _measure(
     arrays = ((logits.numpy(), masks.numpy()) for logits, masks in batches)
     for image, logits, masks in whole_images(images, arrays):
         before.update(logits, masks)
-        scaled = np.asarray(logits / np.float32(temperature), np.float32)
+        scaled = calibrator.apply(torch.from_numpy(logits)).numpy()
         metrics = ConfidenceMetrics(num_classes=classes)
         metrics.update(scaled, masks)
         pooled.merge(metrics)
@@ -145,7 +147,7 @@ def scored_image(
 
     Args:
         image: a picture or a whole volume.
-        logits: (D, K, h, w), after the temperature.
+        logits: (D, K, h, w), calibrated.
         masks: (D, h, w), 255 = ignore.
         shaded: confidence below which pixels are shaded.
     """

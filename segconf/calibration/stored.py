@@ -3,6 +3,12 @@
 from pathlib import Path
 from typing import Literal
 
+from segconf.calibration.calibrators import (
+    Calibrator,
+    EnsembleScaling,
+    TemperatureScaling,
+    VectorScaling,
+)
 from segconf.calibration.error_rates import ErrorRates, scale_of, supposed_scale
 from segconf.config.ranges import (
     Count,
@@ -36,6 +42,37 @@ class StoredTemperature(Section):
     value: Temperature
     interval: Interval
     nll_before: Number
+    nll: Number
+    images: Count
+    groups: Count | None = None
+
+    @property
+    def calibrator(self) -> TemperatureScaling:
+        """What divides logits by the temperature."""
+        return TemperatureScaling(temperature=self.value)
+
+
+class StoredEnsembleScaling(EnsembleScaling):
+    """Ensemble temperature scaling, and what it does to the NLL."""
+
+    interval: Interval
+    """Of the temperature, with the weights held."""
+    nll_before: Number
+    nll_temperature: Number
+    """With the temperature alone."""
+    nll: Number
+    images: Count
+    groups: Count | None = None
+
+
+class StoredVectorScaling(VectorScaling):
+    """Vector scaling, and what it does to the NLL."""
+
+    scale_intervals: tuple[Interval, ...]
+    bias_intervals: tuple[Interval, ...]
+    nll_before: Number
+    nll_temperature: Number
+    """With a temperature alone."""
     nll: Number
     images: Count
     groups: Count | None = None
@@ -186,6 +223,9 @@ class Calibration(Section):
     format: Literal["segconf calibration 2"] = "segconf calibration 2"
     weights_sha256: str = ""
     temperature: StoredTemperature | None = None
+    ets: StoredEnsembleScaling | None = None
+    vector: StoredVectorScaling | None = None
+    """At most one of the three: temperature, ets, vector."""
     threshold: StoredThreshold | None = None
     error_rates: StoredErrorRates | None = None
     referral: StoredReferral | None = None
@@ -194,6 +234,13 @@ class Calibration(Section):
     referral_guarantee: StoredReferralGuarantee | None = None
     contours: tuple[StoredContour, ...] = ()
     contour_curves: tuple[StoredContourCurve, ...] = ()
+
+    @property
+    def calibrator(self) -> Calibrator | None:
+        """What is done to logits; None where nothing was fitted."""
+        if self.temperature is not None:
+            return self.temperature.calibrator
+        return self.ets or self.vector
 
     def scale(self, classes: int) -> Scale:
         """Which pixels are shaded; a network has so many classes."""

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from segconf.calibration.calibrators import TemperatureScaling
 from segconf.conventions import IGNORE
 from segconf.errors import DataError
 from segconf.metrics.bootstrap import group_numbers
@@ -47,6 +48,11 @@ class TemperatureFit:
     nll: float
     nll_before: float
     passes: int
+
+    @property
+    def calibrator(self) -> TemperatureScaling:
+        """What divides logits by the temperature."""
+        return TemperatureScaling(temperature=self.temperature)
 
     @property
     def at_bound(self) -> bool:
@@ -98,6 +104,8 @@ def temperature_interval(
     batches: Iterable[tuple[Tensor, Tensor]],
     temperature: float,
     groups: Sequence[str] | None = None,
+    *,
+    mixture: tuple[float, float, float] = (1.0, 0.0, 0.0),
 ) -> tuple[float, float]:
     """95% interval of a fitted temperature, robust to the dependence of pixels within a group.
 
@@ -106,11 +114,15 @@ def temperature_interval(
     ``sqrt(sum_g s_g^2) / h``. With u = z / T and p = softmax(u), the curvature of a pixel is the
     variance of u under p plus its slope with opposite sign.
 
+    In a mixture with weights w the slope of a pixel counts by the part ``r`` that the probability
+    at the temperature has of the likelihood, and ``r (1 - r) slope^2`` goes off the curvature.
+
     Args:
         batches: a pass over all images.
         temperature: that was fitted.
         groups: of the images, in their order: slices of a volume belong together. Each image is on
             its own when not given.
+        mixture: weights of the probabilities at the temperature, of those at 1, and of equal ones.
     """
     slopes: list[float] = []
     curvature = 0.0
@@ -121,10 +133,17 @@ def temperature_interval(
             classes = truth[keep].long()[:, None]  # (N, 1)
             probabilities = scaled.softmax(dim=1)
             expected = (probabilities * scaled).sum(dim=1)  # (N,)
-            slope = float((scaled.gather(1, classes)[:, 0] - expected).sum())
-            variance = (probabilities * scaled**2).sum(dim=1) - expected**2
+            own_slopes = scaled.gather(1, classes)[:, 0] - expected  # (N,)
+            curvatures = (probabilities * scaled**2).sum(dim=1) - expected**2
+            if mixture[0] < 1:
+                plain = (scaled * temperature).softmax(dim=1).gather(1, classes)[:, 0]
+                own = mixture[0] * probabilities.gather(1, classes)[:, 0]
+                part = own / (own + mixture[1] * plain + mixture[2] / len(image))
+                curvatures = part * (curvatures - (1 - part) * own_slopes**2)
+                own_slopes = part * own_slopes
+            slope = float(own_slopes.sum())
             slopes.append(slope)
-            curvature += float(variance.sum()) - slope
+            curvature += float(curvatures.sum()) - slope
     if curvature <= 0:
         return BOUNDS
     if groups is not None:

@@ -20,12 +20,16 @@ _LENGTH_BYTES = 8
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A model in evaluation mode, its configuration, and the temperature in its file."""
+    """A model in evaluation mode, its configuration, and the calibrator in its file.
+
+    The calibrator is a temperature, or text where it is more than that; neither is checked yet.
+    """
 
     path: Path
     model: nn.Module
     config: ExperimentConfig
     temperature: float
+    calibrator: str | None = None
 
 
 def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str]) -> None:

@@ -8,12 +8,14 @@ import torch
 from pydantic import ValidationError
 from torch import Tensor, nn
 
+from segconf.calibration.calibrators import Calibrator, TemperatureScaling, calibrator_in
 from segconf.checkpoints.weight_files import (
     Checkpoint,
     check_finite,
     read_tensors,
     write_tensors,
 )
+from segconf.config.ranges import TEMPERATURES
 from segconf.config.records import parse_json
 from segconf.config.schema import ExperimentConfig
 from segconf.errors import CheckpointError
@@ -23,6 +25,8 @@ from segconf.models.pretrained import find_model
 logger = logging.getLogger(__name__)
 
 BEST = "best.safetensors"
+CALIBRATOR = "calibrator"
+"""Key of the metadata under which a calibrator is kept that is more than a temperature."""
 
 
 WAY_OUT = "Give the weights file that `segconf train` wrote, or train again."
@@ -44,8 +48,8 @@ def save_checkpoint(
     write_tensors(path, weights, metadata)
 
 
-def store_temperature(run_path: Path, temperature: float) -> None:
-    """Exchange the temperature of a run, or of a weights file; its weights stay as they are.
+def store_calibrator(run_path: Path, calibrator: Calibrator) -> None:
+    """Exchange the calibrator of a run, or of a weights file; its weights stay as they are.
 
     Raises:
         CheckpointError: when there is no such file, or it cannot be read.
@@ -53,7 +57,34 @@ def store_temperature(run_path: Path, temperature: float) -> None:
     """
     file = weights_file(run_path)
     tensors, metadata = read_tensors(file, way_out=WAY_OUT)
-    write_tensors(file, tensors, metadata | {"temperature": repr(temperature)})
+    metadata = {key: text for key, text in metadata.items() if key != CALIBRATOR}
+    metadata["temperature"] = repr(calibrator.temperature)
+    if not isinstance(calibrator, TemperatureScaling):
+        metadata[CALIBRATOR] = calibrator.model_dump_json()
+    write_tensors(file, tensors, metadata)
+
+
+def stored_calibrator(checkpoint: Checkpoint) -> Calibrator:
+    """The calibrator in a weights file.
+
+    Raises:
+        CheckpointError: it cannot be used.
+    """
+    low, high = TEMPERATURES
+    way_out = f"Fit it again with: segconf calibrate {checkpoint.path.parent}"
+    if not low <= checkpoint.temperature <= high:
+        raise CheckpointError(
+            f"{checkpoint.path}: temperature {checkpoint.temperature} is not between {low} and "
+            f"{high}. {way_out}"
+        )
+    if checkpoint.calibrator is None:
+        return TemperatureScaling(temperature=checkpoint.temperature)
+    try:
+        return calibrator_in(checkpoint.calibrator)
+    except ValueError as error:
+        raise CheckpointError(
+            f"{checkpoint.path}: its calibrator cannot be read. {way_out}"
+        ) from error
 
 
 def load_checkpoint(path: Path, *, device: torch.device | None = None) -> Checkpoint:
@@ -75,7 +106,7 @@ def load_checkpoint(path: Path, *, device: torch.device | None = None) -> Checkp
             "configuration names. Put back the file that the run wrote, or train again."
         ) from error
     model = model.to(device or torch.device("cpu")).eval()
-    return Checkpoint(file, model, config, temperature)
+    return Checkpoint(file, model, config, temperature, metadata.get(CALIBRATOR))
 
 
 HEAD = "segmentation_head."

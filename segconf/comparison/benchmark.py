@@ -257,7 +257,7 @@ def write_tables(tables: Sequence[BenchmarkTable], out: Path) -> list[Path]:
 
 def _evaluations(run: PlannedRun) -> list[Evaluated]:
     plain = read_evaluation(run.folder, SPLIT)
-    # A run that had its temperature before it was first evaluated has only that one result.
-    if not run.calibrate or plain.about.get("temperature", 1) != 1:
+    # A run that was calibrated before it was first evaluated has only that one result.
+    if not run.calibrate or plain.calibrated_by is not None:
         return [plain]
     return [plain, read_evaluation(run.folder, CALIBRATED)]

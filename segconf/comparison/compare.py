@@ -47,9 +47,15 @@ class Evaluated:
         name = str(self.about["method"])
         if self.about.get("weights") == "last":
             name += ", last epoch"
-        if self.about.get("temperature", 1) != 1:
-            name += " + temperature"
+        if self.calibrated_by is not None:
+            name += f" + {self.calibrated_by}"
         return f"{name} ({self.about['labeled']} labels)"
+
+    @property
+    def calibrated_by(self) -> str | None:
+        """Kind of the calibrator; None for one that leaves logits alone."""
+        kind = str(self.about.get("scaling", "temperature"))
+        return None if kind == "temperature" and self.about.get("temperature", 1) == 1 else kind
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,6 +33,7 @@ def about_run(
         "task": config.data.task,
         "split": split,
         "grid": grid or f"{height} x {width}",
+        "scaling": model.scaling,
         "temperature": model.temperature,
         "training_seconds": training_seconds(run.path),
         "training_epochs": [one.epochs for one in progress],

@@ -122,7 +122,7 @@ class Evaluator:
         group: str | None = None,
         spacing: Spacing | None = None,
     ) -> None:
-        """Evaluate an image by its logits, after the temperature; the rest is as in `add`."""
+        """Evaluate an image by its logits, calibrated; the rest is as in `add`."""
         values, slices = _with_slices(logits, mask)
         metrics = ConfidenceMetrics(num_classes=self.classes)
         metrics.update(values, slices)

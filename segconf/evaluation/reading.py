@@ -18,6 +18,7 @@ class StoredEvaluation(OpenSection):
     grid: str
     temperature: Temperature = 1.0
     weights: Literal["best", "last"] = "best"
+    scaling: str = "temperature"
     weights_sha256: str | None = None
     training_seconds: Number | None = None
     inference_passes: Number | None = None

@@ -37,7 +37,7 @@ class GridOutput:
     """What the network says about a batch, on its own grid.
 
     Attributes:
-        logits: (B, K, h, w), after the temperature.
+        logits: (B, K, h, w), calibrated.
         ood_scores: (B,) distance from the training images; nan without a detector.
     """
 
@@ -87,7 +87,8 @@ class Model(ABC):
         config: of the experiment that trained it.
         weights_sha256: of all weights that a prediction uses.
         calibration: what was fitted for these weights.
-        temperature: that the logits are divided by.
+        temperature: of the calibrator; 1 for one that has none.
+        scaling: kind of the calibrator: `temperature`, `ets` or `vector`.
         detector: of out-of-distribution images, where there is one.
     """
 
@@ -100,6 +101,7 @@ class Model(ABC):
     weights_sha256: str
     calibration: Calibration
     temperature: float
+    scaling: str
     detector: Detector | None
 
     @property
@@ -123,7 +125,7 @@ class Model(ABC):
 
     @abstractmethod
     def grid_logits(self, pixels: ByteArray) -> FloatArray:
-        """Logits (B, K, h, w) of pixels (B, h, w, C) on the network's grid, after the temperature.
+        """Logits (B, K, h, w) of pixels (B, h, w, C) on the network's grid, calibrated.
 
         Raises:
             CheckpointError: the output is not finite.

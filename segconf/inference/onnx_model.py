@@ -48,7 +48,7 @@ class OnnxModel(Model):
         self.config = packaged.config
         self.weights_sha256 = packaged.weights_sha256
         self.calibration = packaged.calibration
-        self.temperature = packaged.temperature
+        self.temperature, self.scaling = packaged.temperature, packaged.scaling
         self.detector = packaged.detector
         on_cpu = self._providers[0] == "CPUExecutionProvider"
         self._batch_size = batch_size or (1 if on_cpu else _ACCELERATOR_BATCH)
@@ -86,7 +86,7 @@ class OnnxModel(Model):
         return self.detector.band
 
     def grid_logits(self, pixels: ByteArray) -> FloatArray:
-        """Logits (B, K, h, w) of pixels (B, h, w, C) on the network's grid, after the temperature.
+        """Logits (B, K, h, w) of pixels (B, h, w, C) on the network's grid, calibrated.
 
         Raises:
             CheckpointError: the output is not finite.

@@ -32,6 +32,9 @@ class Packaged(Section):
     weights_sha256: str
     config: ExperimentConfig
     temperature: Temperature
+    """Of the calibrator that the graph has inside; 1 for one without a temperature."""
+    scaling: str = "temperature"
+    """Kind of that calibrator."""
     calibration: Calibration
     confidence_threshold: Probability
     """Confidence below which pixels are shaded: wrong more often than the calibration allows."""

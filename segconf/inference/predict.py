@@ -218,6 +218,7 @@ def describe_run(model: Model, sources: Sources, options: PredictOptions) -> Run
         },
         "chosen": {"model": model.choice.name, "reason": model.choice.reason},
         "confidence": {
+            "scaling": model.scaling,
             "temperature": model.temperature,
             "threshold": None if threshold is None else threshold.confidence,
             "max_risk": None if threshold is None else threshold.max_risk,

@@ -16,6 +16,7 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
+from segconf.calibration.calibrators import AS_IT_IS, Calibrator
 from segconf.checkpoints.weight_files import load_into
 from segconf.losses.noisy_logits import mean_and_log_variance, noisy_logits, spread_noise
 from segconf.models.decoder import thinned
@@ -47,8 +48,10 @@ class Predictor(Protocol):
         """The passes over normalised images (B, C, h, w), one after another."""
 
 
-def predict_batch(predictor: Predictor, images: Tensor, *, temperature: float) -> Pass:
-    """Logits of normalised images (B, C, h, w) whose softmax is the probability.
+def predict_batch(
+    predictor: Predictor, images: Tensor, *, calibrator: Calibrator = AS_IT_IS
+) -> Pass:
+    """Calibrated logits of normalised images (B, C, h, w), whose softmax is the probability.
 
     Everything downstream knows these logits only: those of a single pass, or the logarithm of the
     mean probability of several. The feature maps are those of the first pass.
@@ -59,11 +62,11 @@ def predict_batch(predictor: Predictor, images: Tensor, *, temperature: float) -
         if first is None:
             raise ValueError("a predictor needs at least one pass")
         if predictor.count == 1:
-            return Pass(first.logits.float() / temperature, first.maps)
+            return Pass(calibrator.apply(first.logits.float()), first.maps)
         total = first.logits.float().log_softmax(dim=1)
         for one in passes:
             total = total.logaddexp(one.logits.float().log_softmax(dim=1))
-        return Pass((total - math.log(predictor.count)) / temperature, first.maps)
+        return Pass(calibrator.apply(total - math.log(predictor.count)), first.maps)
 
 
 class SinglePass:

@@ -10,10 +10,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from segconf.calibration.calibrators import AS_IT_IS, Calibrator
 from segconf.calibration.stored import Calibration, read_calibration
-from segconf.checkpoints.weights import load_checkpoint, weights_hash
+from segconf.checkpoints.weights import load_checkpoint, stored_calibrator, weights_hash
 from segconf.confidence import FloatArray
-from segconf.config.ranges import TEMPERATURES
 from segconf.data.transforms import normalize
 from segconf.devices import single_threaded
 from segconf.errors import CheckpointError
@@ -64,17 +64,11 @@ class TorchModel(Model):
         self.config = self.checkpoint.config
         self.device = device
         self.calibration = Calibration(weights_sha256=self.weights_sha256)
-        self.temperature = 1.0
+        self.calibrator: Calibrator = AS_IT_IS
         if calibrated:
             self.calibration = read_calibration(path, self.weights_sha256)
-            stored = self.calibration.temperature
-            self.temperature = self.checkpoint.temperature if stored is None else stored.value
-            low, high = TEMPERATURES
-            if not low <= self.temperature <= high:
-                raise CheckpointError(
-                    f"{self.file}: temperature {self.temperature} is not between {low} "
-                    f"and {high}. Fit it again with: segconf calibrate {path}"
-                )
+            self.calibrator = self.calibration.calibrator or stored_calibrator(self.checkpoint)
+        self.temperature, self.scaling = self.calibrator.temperature, self.calibrator.kind
         mean, std = encoder_normalization(self.config.model.encoder, self.config.model.channels)
         self.normalize = partial(normalize, mean=mean, std=std)
         self.predictor = method_of(self.config).predictor(self.checkpoint)
@@ -92,7 +86,7 @@ class TorchModel(Model):
 
     def _predict(self, images: Tensor) -> tuple[Tensor, Tensor | None]:
         """Logits (B, K, h, w) and, where the same pass gives them, features (B, F)."""
-        one = predict_batch(self.predictor, images.to(self.device), temperature=self.temperature)
+        one = predict_batch(self.predictor, images.to(self.device), calibrator=self.calibrator)
         if one.maps is None or not self.shares_grid:
             return one.logits, None
         return one.logits, pooled_features(one.maps)
@@ -124,7 +118,7 @@ class TorchModel(Model):
         return single_threaded()
 
     def grid_logits(self, pixels: ByteArray) -> FloatArray:
-        """Logits (B, K, h, w) of pixels (B, h, w, C) on the network's grid, after the temperature.
+        """Logits (B, K, h, w) of pixels (B, h, w, C) on the network's grid, calibrated.
 
         Raises:
             CheckpointError: the output is not finite.
@@ -166,8 +160,8 @@ class TorchModel(Model):
 def native_logits(model: Model, image: Image, *, tile: bool = False) -> Tensor:
     """Logits of an image on its own grid, (K, H, W), or (D, K, H, W) for a volume.
 
-    These are the logits that `predict` takes its masks from, after the temperature: their argmax is
-    the saved mask, pixel by pixel.
+    These are the logits that `predict` takes its masks from, calibrated: their argmax is the
+    saved mask, pixel by pixel.
     """
     per_slice: list[NDArray[np.float32]] = [
         np.concatenate([band.logits for band in bands], axis=1)

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import conv2d, conv_transpose2d
 
+from segconf.calibration.calibrators import Calibrator
 from segconf.checkpoints.weight_files import load_into
 from segconf.errors import ConfigError
 from segconf.inference.torch_model import TorchModel
@@ -64,19 +65,19 @@ class DeployedBlock(nn.Module):
 
 
 class DeployedNetwork(nn.Module):
-    """Networks whose mean probability is the prediction, with the temperature.
+    """Networks whose mean probability is the prediction, with their calibrator.
 
     Normalised images (B, C, h, w) become logits (B, K, h, w) and, where they are asked for, the
     features (B, F) of the first encoder.
     """
 
     def __init__(
-        self, networks: Sequence[nn.Module], *, temperature: float, features: bool
+        self, networks: Sequence[nn.Module], *, calibrator: Calibrator, features: bool
     ) -> None:
         """Take networks in evaluation mode, which are not changed."""
         super().__init__()
         self.networks = nn.ModuleList(deployed(network) for network in networks)
-        self.temperature = temperature
+        self.calibrator = calibrator
         self.features = features
 
     def forward(self, images: Tensor) -> tuple[Tensor, ...]:
@@ -90,7 +91,7 @@ class DeployedNetwork(nn.Module):
         if len(outputs) > 1:
             each = torch.stack([one.log_softmax(dim=1) for one in outputs])  # (M, B, K, h, w)
             logits = each.logsumexp(dim=0) - math.log(len(outputs))
-        logits = logits / self.temperature
+        logits = self.calibrator.apply(logits)
         if not self.features or maps[0] is None:
             return (logits,)
         return logits, pooled_features(maps[0])

@@ -15,7 +15,8 @@ def packaged(model: TorchModel) -> Packaged:
     return Packaged(
         weights_sha256=model.weights_sha256,
         config=model.config,
-        temperature=model.temperature,
+        temperature=model.calibrator.temperature,
+        scaling=model.calibrator.kind,
         calibration=model.calibration,
         confidence_threshold=model.scale.shaded,
         detector=None
@@ -68,7 +69,7 @@ def model_card(model: TorchModel) -> str:
         f"- UNet with encoder {config.model.encoder}, {config.model.classes} classes, grid of "
         f"{height} x {width} pixels",
         f"- method {config.training.method}, {config.training.epochs} epochs",
-        f"- temperature {model.temperature:.4g}",
+        f"- {model.calibrator.describe()}",
         f"- SHA-256 of the weights {model.weights_sha256}",
     ]
     if threshold is None:

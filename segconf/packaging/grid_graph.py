@@ -29,7 +29,7 @@ _FEWEST = 256
 def build_grid_graph(model: TorchModel) -> onnx.ModelProto:
     """The graph of a model without any resizing.
 
-    Outputs: `logits` (B, K, h, w) after the temperature and, with a detector, `ood_score` (B,). A
+    Outputs: `logits` (B, K, h, w), calibrated, and, with a detector, `ood_score` (B,). A
     detector with a grid of its own adds the input `described`.
 
     Raises:
@@ -38,7 +38,7 @@ def build_grid_graph(model: TorchModel) -> onnx.ModelProto:
     size, channels = model.config.data.size, model.config.model.channels
     networks = networks_of(model)
     graph = GraphBuilder()
-    module = DeployedNetwork(networks, temperature=model.temperature, features=model.shares_grid)
+    module = DeployedNetwork(networks, calibrator=model.calibrator, features=model.shares_grid)
     exported = export_module(module, size, channels)
     planes = graph.add("Transpose", [IMAGE], "planes", perm=[0, 3, 1, 2])
     pixels = normalized(graph, model, planes, "network", [])

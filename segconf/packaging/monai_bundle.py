@@ -82,7 +82,7 @@ def bundle_network(model: TorchModel) -> torch.jit.ScriptModule:
     """
     config = model.config
     network = _Logits(
-        DeployedNetwork(networks_of(model), temperature=model.temperature, features=False)
+        DeployedNetwork(networks_of(model), calibrator=model.calibrator, features=False)
     ).eval()
     mean, std = encoder_normalization(config.model.encoder, config.model.channels)
     example = torch.zeros(2, config.model.channels, *config.data.size)

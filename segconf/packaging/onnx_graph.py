@@ -83,7 +83,7 @@ def build_graph(model: TorchModel, *, resize: bool = True) -> onnx.ModelProto:
 
     Input `image`: (B, H, W, C) uint8. Outputs: `mask` (B, H, W) uint8, `confidence` (B, H, W) and
     `probabilities` (B, K, H, W) on the grid of the input, `logits` (B, K, h, w) on that of the
-    network, after the temperature, and, for a model with a detector, `ood_score` (B,).
+    network, calibrated, and, for a model with a detector, `ood_score` (B,).
 
     Args:
         model: of a method that can be exported.
@@ -97,7 +97,7 @@ def build_graph(model: TorchModel, *, resize: bool = True) -> onnx.ModelProto:
     networks = networks_of(model)
     graph = GraphBuilder()
     planes = graph.add("Transpose", ["image"], "planes", perm=[0, 3, 1, 2])
-    module = DeployedNetwork(networks, temperature=model.temperature, features=model.shares_grid)
+    module = DeployedNetwork(networks, calibrator=model.calibrator, features=model.shares_grid)
     inputs = normalized(graph, model, planes, "network", [size] if resize else [])
     exported = export_module(module, size, channels)
     found = graph.include(exported, "network/", {exported.graph.input[0].name: inputs})

@@ -9,10 +9,12 @@ from safetensors import safe_open
 from typer.testing import CliRunner
 
 from segconf.calibration.calibrate import calibrate
+from segconf.calibration.calibrators import TemperatureScaling
+from segconf.checkpoints.weight_files import read_tensors, write_tensors
 from segconf.checkpoints.weights import (
     load_checkpoint,
     save_checkpoint,
-    store_temperature,
+    store_calibrator,
     weights_hash,
 )
 from segconf.errors import CheckpointError, ConfigError
@@ -75,6 +77,58 @@ def test_evaluate_and_predict_use_the_temperature(run, folder_dataset):
     assert tensors(run) == kept
 
 
+@pytest.mark.parametrize("scaling", ["ets", "vector"])
+def test_other_calibrators_are_used_everywhere(run, folder_dataset, tmp_path, scaling):
+    picture = folder_dataset / "test/images/case_200.png"
+    single = calibrate(run, device="cpu")
+    found = calibrate(run, scaling=scaling, device="cpu")
+    stored = json.loads((run / "calibration.json").read_text())
+
+    assert stored["temperature"] is None
+    assert stored[scaling]["images"] == 4
+    assert found.fit.nll <= found.fit.nll_temperature == single.fit.nll
+    report = evaluate(run, EvaluationOptions("val", device="cpu")).report
+    assert report.about["scaling"] == scaling
+    for name in ("nll", "ece", "aurc"):
+        after = report.metrics["all"]["strict"][name]
+        assert after == pytest.approx(found.after[name], rel=1e-5)
+    assert report.metrics["all"]["strict"]["nll"] == pytest.approx(found.fit.nll, rel=1e-5)
+
+    model = load_model(run, device="cpu")
+    predicted = model.predict(picture)
+    predict(model, [picture], tmp_path / "maps")
+    record = json.loads((tmp_path / "maps/run.json").read_text())["confidence"]
+    assert (record["scaling"], record["temperature"]) == (scaling, found.fit.calibrator.temperature)
+    # The weights file alone knows its calibrator too.
+    (run / "calibration.json").unlink()
+    alone = load_model(run / "best.safetensors", device="cpu")
+    assert alone.calibrator == found.fit.calibrator
+    np.testing.assert_array_equal(alone.predict(picture).confidence, predicted.confidence)
+    # A temperature takes its place again.
+    calibrate(run, device="cpu")
+    assert load_model(run / "best.safetensors", device="cpu").scaling == "temperature"
+
+
+def test_a_damaged_calibrator_is_refused_with_a_way_out(run):
+    tensors, metadata = read_tensors(run / "best.safetensors", way_out="")
+    write_tensors(run / "best.safetensors", tensors, metadata | {"calibrator": "{}"})
+    with pytest.raises(CheckpointError, match=r"calibrator cannot be read.* segconf calibrate"):
+        load_model(run, device="cpu")
+    calibrate(run, device="cpu")
+    load_model(run, device="cpu")
+
+
+@pytest.mark.parametrize(
+    ("scaling", "said"),
+    [("ets", "weights of calibrated, own and equal"), ("vector", "Scales of the classes")],
+)
+def test_the_command_says_what_other_calibrators_are(run, scaling, said):
+    result = CliRunner().invoke(app, ["calibrate", str(run), "--with", scaling, "--device", "cpu"])
+    assert result.exit_code == 0, result.output
+    assert said in " ".join(result.stdout.split())
+    assert "NLL" in result.stdout
+
+
 def test_calibrating_twice_gives_the_same(run):
     first = calibrate(run, device="cpu")
     content = (run / "best.safetensors").read_bytes()
@@ -130,12 +184,12 @@ def test_a_temperature_at_the_bound_is_a_warning(run):
 
 
 def test_the_temperature_of_a_weights_file(run, tmp_path):
-    store_temperature(run / "best.safetensors", 1.25)
+    store_calibrator(run / "best.safetensors", TemperatureScaling(temperature=1.25))
     assert load_checkpoint(run).temperature == 1.25
     metadata = safe_open(run / "best.safetensors", framework="pt").metadata()
     assert json.loads(metadata["config"])["training"]["method"] == "softmax"
     with pytest.raises(CheckpointError, match="no such file"):
-        store_temperature(tmp_path / "nowhere", 2.0)
+        store_calibrator(tmp_path / "nowhere", TemperatureScaling(temperature=2.0))
 
 
 def test_targets_that_are_no_fractions_are_refused(run):
@@ -146,7 +200,7 @@ def test_targets_that_are_no_fractions_are_refused(run):
 
 
 def test_without_scaling_the_logits_stay_as_they_are(run):
-    store_temperature(run, 3.0)
+    store_calibrator(run, TemperatureScaling(temperature=3.0))
     found = calibrate(run, scaling="none", device="cpu")
     assert found.fit is None
     assert found.calibration.temperature is None

@@ -8,11 +8,12 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from segconf.calibration.calibrators import TemperatureScaling
 from segconf.checkpoints.weight_files import snapshot_file, write_snapshot
 from segconf.checkpoints.weights import (
     load_checkpoint,
     save_checkpoint,
-    store_temperature,
+    store_calibrator,
     weights_hash,
 )
 from segconf.config.loading import load_config
@@ -123,7 +124,7 @@ def test_the_hash_is_that_of_the_tensors_alone(tmp_path, config):
     found = weights_hash(tmp_path)
     assert found == by_hand(best)
     assert weights_hash(best) == found
-    store_temperature(tmp_path, 2.5)
+    store_calibrator(tmp_path, TemperatureScaling(temperature=2.5))
     assert weights_hash(tmp_path) == found
     name = next(iter(weights))
     weights[name] = weights[name] + 1
@@ -168,7 +169,7 @@ def test_the_hash_is_that_of_the_weights_and_of_nothing_else(tmp_path, config):
         return weights_hash(tmp_path)
 
     first = hash_of(weights)
-    store_temperature(tmp_path, 1.7)
+    store_calibrator(tmp_path, TemperatureScaling(temperature=1.7))
     assert load_file(tmp_path / "best.safetensors").keys() == weights.keys()
     assert weights_hash(tmp_path) == first
     reseeded = config.training.model_copy(update={"seed": 8})

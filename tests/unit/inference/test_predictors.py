@@ -50,7 +50,7 @@ def images(count=3, seed=7):
 
 
 def probabilities(predictor, batch):
-    return predict_batch(predictor, batch, temperature=1.0).logits.softmax(dim=1)
+    return predict_batch(predictor, batch).logits.softmax(dim=1)
 
 
 def test_without_dropout_all_passes_are_the_deterministic_one():
@@ -105,7 +105,7 @@ def test_the_encoder_runs_once():
     calls = []
     model.encoder.register_forward_hook(lambda *_: calls.append("encoder"))
     model.segmentation_head.register_forward_hook(lambda *_: calls.append("head"))
-    predict_batch(DropoutPredictor(model, 3), images(), temperature=1.0)
+    predict_batch(DropoutPredictor(model, 3), images())
     assert calls == ["encoder", "head", "head", "head"]
 
 
@@ -194,7 +194,7 @@ def test_the_mean_over_noise_is_the_integral(mean, log_variance):
 def test_without_variance_noise_does_nothing():
     model = Constant(0.2, 1.0, -200.0, -200.0)
     predictor = NoisyLogits(Repeated(model, 8), classes=2)
-    found = predict_batch(predictor, images(1), temperature=1.0).logits
+    found = predict_batch(predictor, images(1)).logits
     expected = torch.tensor([0.2, 1.0]).log_softmax(dim=0)
     torch.testing.assert_close(found[0, :, 3, 4], expected)
 

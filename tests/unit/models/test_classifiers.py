@@ -7,6 +7,7 @@ import torchvision
 from torch import nn
 from torch.nn.functional import batch_norm, conv2d
 
+from segconf.calibration.calibrators import TemperatureScaling
 from segconf.config.schema import ExperimentConfig, ModelConfig
 from segconf.errors import CheckpointError, ConfigError
 from segconf.inference.predictors import DropoutPredictor, NoisyLogits, SinglePass, predict_batch
@@ -172,9 +173,11 @@ def test_predictors_and_detector_find_the_parts_of_a_unet(encoder):
         assert torch.equal(maps[0], images())
         assert maps[1].shape[2:] > maps[3].shape[2:]
         assert torch.equal(decode(model, maps), expected)
-        one = predict_batch(SinglePass(model), images(), temperature=1.0)
+        one = predict_batch(SinglePass(model), images())
         assert torch.equal(one.logits, expected)
-        logits, features = DeployedNetwork([model], temperature=2.0, features=True)(images())
+        logits, features = DeployedNetwork(
+            [model], calibrator=TemperatureScaling(temperature=2.0), features=True
+        )(images())
     torch.testing.assert_close(logits, expected / 2)
     assert torch.equal(features, pooled_features(maps))
     experiment = ExperimentConfig(model=config(encoder))
@@ -204,7 +207,7 @@ def test_twice_the_outputs_are_means_and_log_variances():
     model = network("preact_resnet8", classes=6)
     add_decoder_dropout(model, 0.2)
     predictor = NoisyLogits(DropoutPredictor(model.eval(), 4), classes=3)
-    found = predict_batch(predictor, images(), temperature=1.0).logits
+    found = predict_batch(predictor, images()).logits
     assert found.shape == (2, 3, 1, 1)
     torch.testing.assert_close(found.exp().sum(dim=1), torch.ones(2, 1, 1))
 

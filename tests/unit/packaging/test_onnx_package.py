@@ -13,6 +13,8 @@ import onnxruntime
 import PIL.Image
 import pytest
 
+from segconf.calibration.calibrators import EnsembleScaling, VectorScaling
+from segconf.checkpoints.weights import store_calibrator
 from segconf.errors import CheckpointError, ConfigError
 from segconf.inference.model import load_model
 from segconf.inference.predict import predict
@@ -101,6 +103,29 @@ def test_the_score_of_the_graph_is_that_of_the_detector(run, file, pictures):
     expected = own.grid_output(inputs.pixels, inputs.feature_pixels).ood_scores
     found = onnxruntime.InferenceSession(file).run(["ood_score"], {"image": pixels[None]})[0]
     np.testing.assert_allclose(found, expected, rtol=1e-3)
+
+
+@pytest.mark.parametrize(
+    "calibrator",
+    [
+        EnsembleScaling(temperature=2.5, weights=(0.5, 0.3, 0.2)),
+        VectorScaling(scales=(0.5, 1.5, 1.0), biases=(0.1, -0.2, 0.3)),
+    ],
+    ids=["ets", "vector"],
+)
+def test_every_calibrator_is_in_the_graph(tmp_path, pictures, calibrator):
+    own = calibrated_run(tmp_path / "run")
+    store_calibrator(own, calibrator)
+    packaged = package_onnx(own, tmp_path / "model.onnx").path
+    model, found = load_model(own, device="cpu"), load_model(packaged, device="cpu")
+    assert found.scaling == model.scaling == calibrator.kind
+    assert found.temperature == calibrator.temperature
+    picture = sorted(pictures.iterdir())[0]
+    close((found.predict(picture).mask, found.predict(picture).confidence), model.predict(picture))
+    pixels = model.network_input(model.read(picture)).pixels
+    np.testing.assert_allclose(
+        found.grid_logits(pixels), model.grid_logits(pixels), rtol=1e-3, atol=1e-3
+    )
 
 
 def test_metadata_says_what_it_is(run, file):
