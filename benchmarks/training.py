@@ -11,10 +11,11 @@ The pictures decoded here have 1200 x 1600 pixels, fewer than most of ISIC 2017.
 timed apart, so that the ratio without it can be read too. The steps of the designs alternate, so
 that other work on the machine slows all of them alike.
 
-Run: python benchmarks/training.py
+Run: python benchmarks/training.py (--task classification: see label_training.py)
 Bars: our time at most 0.5 of the reference; recording and gathering the history below 2% of a step.
 """
 
+import argparse
 import math
 import tempfile
 import time
@@ -22,6 +23,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import label_training
 import numpy as np
 import segmentation_models_pytorch as smp
 import torch
@@ -245,6 +247,16 @@ def reference_decoding(files: list[Path]) -> Iterator[object]:
         yield None
 
 
+def choose() -> None:
+    """Measure masks, or labels."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--task", choices=("segmentation", "classification"))
+    if parser.parse_args().task == "classification":
+        label_training.main()
+    else:
+        main()
+
+
 def main() -> None:
     """Alternate the steps of the designs and print times, ratios and the part of the history."""
     pixels = make_pixels()
@@ -279,4 +291,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    choose()

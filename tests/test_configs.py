@@ -82,6 +82,28 @@ def test_protocol_of_the_paper():
     assert config.loss.pairs == "all"
 
 
+@pytest.mark.parametrize(
+    ("name", "encoder"), [("cifar10", "preact_resnet110"), ("cifar100", "densenet_bc_100_12")]
+)
+def test_protocol_of_the_paper_for_labels(name, encoder):
+    config = load_config(next(path for path in CONFIGS if path.name == f"{name}.yaml"))
+    training = config.training
+    assert (config.data.task, config.output_size) == ("classification", (1, 1))
+    assert config.model.encoder == encoder
+    assert (training.epochs, training.batch_labeled, training.batch_unlabeled) == (300, 64, 128)
+    assert (training.optimizer, training.momentum, training.schedule) == ("sgd", 0.9, "steps")
+    assert (training.learning_rate, training.weight_decay) == (0.1, 0.0001)
+    assert (config.loss.correctness_weight, config.loss.consistency_weight) == (0.5, 0.5)
+    assert (config.augmentation.padding, config.augmentation.vertical_flip) == (4, 0)
+
+
+def test_labels_may_have_any_grid_and_masks_may_not():
+    overrides = ["data.size=[28, 30]", "data.task=classification"]
+    assert load_config(overrides=overrides).data.size == (28, 30)
+    with pytest.raises(ConfigError, match=r"data\.size = 28: must be divisible by 32"):
+        load_config(overrides=overrides[:1])
+
+
 def test_later_sources_win(tmp_path):
     path = write(tmp_path, "training: {epochs: 7, seed: 7, batch_labeled: 7}")
     config = load_config(

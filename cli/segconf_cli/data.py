@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from segconf.data.inspection import DataReport, PartReport
 
 MANY_SIZES = 3
+MANY_CLASSES = 10
 
 
 def data(
@@ -32,10 +33,10 @@ def data(
         bool, typer.Option("--verify", help="Decode every image and mask completely.")
     ] = False,
     download: Annotated[
-        bool, typer.Option("--download", help="Fetch the official ISIC 2017 archives first.")
+        bool, typer.Option("--download", help="Fetch the official archives first.")
     ] = False,
     keep_archives: Annotated[
-        bool, typer.Option("--keep-archives", help="Keep the .zip files after unpacking.")
+        bool, typer.Option("--keep-archives", help="Keep the archives after unpacking.")
     ] = False,
     classes: Annotated[
         int | None, typer.Option(min=2, max=255, help="Classes in the masks.", show_default="2")
@@ -149,11 +150,16 @@ def _show(report: DataReport, *, verified: bool) -> None:
     from rich.table import Table
 
     table = Table(title=str(report.root), title_justify="left")
-    for column in ("part", "images", "masks", "size (height x width)"):
+    truth = "labels" if report.class_names else "masks"
+    for column in ("part", "images", truth, "size (height x width)"):
         table.add_column(column, justify="left" if column in {"part"} else "right")
     for part in report.parts:
         table.add_row(part.name, str(part.images), str(part.masks), _sizes(part))
     results().print(table)
+    if report.class_names:
+        shown = ", ".join(report.class_names[:MANY_CLASSES])
+        more = ", ..." if len(report.class_names) > MANY_CLASSES else ""
+        results().print(f"{len(report.class_names)} classes: {shown}{more}", highlight=False)
     for note in report.notes:
         messages().print(f"note: {note}", highlight=False, markup=False)
     if report.problems:

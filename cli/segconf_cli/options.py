@@ -53,7 +53,11 @@ class Strategy(StrEnum):
 
 
 DatasetName = Annotated[
-    str, typer.Argument(help="isic, demo, or a folder with images/ and masks/.", show_default=False)
+    str,
+    typer.Argument(
+        help="isic, demo, cifar10, cifar100, a folder with masks or labels, or a table.",
+        show_default=False,
+    ),
 ]
 RunPath = Annotated[Path, typer.Argument(help="Run folder, such as runs/NAME.")]
 MapsPath = Annotated[Path, typer.Argument(help="Folder that `segconf predict` wrote.")]

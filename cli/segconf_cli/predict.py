@@ -124,7 +124,7 @@ def predict(
     from segconf.inference.model import load_model
     from segconf.inference.pipeline import PredictOptions
     from segconf.inference.predict import predict as run
-    from segconf.inference.sources import Shard, find_images
+    from segconf.inference.sources import Shard, find_sources
 
     chosen_shard = Shard.parse(shard) if shard else None
     options = PredictOptions(
@@ -135,7 +135,7 @@ def predict(
         skip_existing=skip_existing,
         workers=workers,
     )
-    sources = find_images(images, exclude=out, identify=identify)
+    sources = find_sources(images, exclude=out, identify=identify)
     if dicom:
         from segconf.packaging.dicom_results import check_sources
 

@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 def train(
     dataset: Annotated[
         str | None,
-        typer.Argument(help="isic, demo, or a folder with images/ and masks/.", show_default=False),
+        typer.Argument(
+            help="isic, demo, cifar10, cifar100, a folder with masks or labels, or a table.",
+            show_default=False,
+        ),
     ] = None,
     labeled: Annotated[
         int | None,
@@ -106,7 +109,7 @@ def train(
         ),
     ] = True,
 ) -> None:
-    """Train a segmentation network with a confidence map, and calibrate it.
+    """Train a network for masks or labels with their confidence, and calibrate it.
 
     Example: segconf train isic --labeled 250
     """
@@ -121,7 +124,8 @@ def train(
         dataset, data, config = dataset or known[0], data or known[1], config or known[2]
     elif dataset is None:
         raise ConfigError(
-            "DATASET is missing. Give isic, demo, or a folder with images/ and masks/."
+            "DATASET is missing. Give isic, demo, cifar10, cifar100, a folder with masks or "
+            "labels, or a table."
         )
     resolved = load_config(
         config,

@@ -21,6 +21,7 @@ class PartReport:
     name: str
     images: int
     masks: int
+    """Or labels."""
     sizes: tuple[tuple[int, int], ...]  # distinct (height, width), smallest first
 
 
@@ -32,6 +33,8 @@ class DataReport:
     parts: tuple[PartReport, ...]
     problems: tuple[str, ...]
     notes: tuple[str, ...]
+    class_names: tuple[str, ...] = ()
+    """Of labels; none of masks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,15 +60,18 @@ def describe(
     problems = list(found.problems)
     parts: list[PartReport] = []
     for name, cases in found.parts().items():
-        files = {case.image_path: case for case in cases}  # the slices of a volume are one file
+        # The slices of a volume are one file; records were read when they were found.
+        files = {case.image_path: case for case in cases if case.record is None}
         findings = _inspect_all(
             list(files.values()), verify=verify, report=_named(name, on_progress)
         )
         problems += [problem for finding in findings for problem in finding.problems]
         sizes = {finding.size for finding in findings if finding.size is not None}
+        sizes |= {found.size} if found.size is not None and cases else set()
         masks = sum(case.is_labeled for case in cases)
         parts.append(PartReport(name, len(cases), masks, tuple(sorted(sizes))))
-    return DataReport(found.root, tuple(parts), tuple(dict.fromkeys(problems)), found.notes)
+    listed = tuple(dict.fromkeys(problems))
+    return DataReport(found.root, tuple(parts), listed, found.notes, found.class_names)
 
 
 def _named(

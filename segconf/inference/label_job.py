@@ -1,5 +1,6 @@
 """Predict the labels of images: files are read by threads while the network sees others."""
 
+import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -7,14 +8,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from segconf.confidence import probabilities_of
+from segconf.data.cache import Pixels
+from segconf.data.feature_tables import features_of
 from segconf.devices import usable_processors
-from segconf.errors import DataError
+from segconf.errors import ConfigError, DataError
 from segconf.files import write_text
 from segconf.images.io import image_hash
 from segconf.images.naming import printable
-from segconf.images.types import ByteArray
 from segconf.inference.model import Model
-from segconf.inference.sources import Source
+from segconf.inference.pipeline import PredictOptions
+from segconf.inference.sources import Source, Sources
 from segconf.locks import locked
 from segconf.results.label_rows import (
     TABLE,
@@ -30,6 +33,8 @@ from segconf.runs.run_cases import batch_size
 WRITTEN_EVERY = 20
 """Batches after which the table is brought up to date: what an interruption can lose."""
 Progress = Callable[[int, int], None]
+TABLE_ENCODER = "mlp"
+"""The network that is trained on tables."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +42,7 @@ class _Read:
     """A row without a label yet and, where the file could be read, its pixels (1, h, w, C)."""
 
     row: LabelRow
-    pixels: ByteArray | None = None
+    pixels: Pixels | None = None
 
 
 class LabelJob:
@@ -112,16 +117,35 @@ class LabelJob:
         if source.problem:
             return _failed(row, source.problem)
         try:
-            content = image_hash(source.path)
-            known = self._known.get(source.case)
-            if known is not None and known.image_sha256 == content and not known.error:
-                return None
-            pixels = self._model.network_input(self._model.read(source.path)).pixels
+            pixels, content = self._content(source)
         except DataError as error:
             return _failed(row, str(error))
+        if pixels is None:
+            return None
         if len(pixels) > 1:
             return _failed(row, f"{source.path}: a volume; labels are for pictures.")
         return _Read(replace(row, image_sha256=content), pixels)
+
+    def _content(self, source: Source) -> tuple[Pixels | None, str]:
+        """Pixels (D, h, w, C) of an image or row and their hash; None where it is known."""
+        rows = None
+        if source.record is not None:
+            rows = features_of(source.path, [source.record])
+            content = hashlib.sha256(rows.tobytes()).hexdigest()
+        else:
+            content = image_hash(source.path)
+        known = self._known.get(source.case)
+        if known is not None and known.image_sha256 == content and not known.error:
+            return None, content
+        if rows is None:
+            return self._model.network_input(self._model.read(source.path)).pixels, content
+        columns = self._model.config.model.channels
+        if rows.shape[-1] != columns:
+            raise DataError(
+                f"{source.path}: {rows.shape[-1]} columns of numbers, but the model was trained "
+                f"with {columns}."
+            )
+        return rows, content
 
     def _labeled(self, batch: Sequence[_Read]) -> list[LabelRow]:
         """The rows with their labels."""
@@ -155,3 +179,29 @@ class LabelJob:
 
 def _failed(row: LabelRow, reason: str) -> _Read:
     return _Read(replace(row, flags=(UNREADABLE,), error=printable(reason)))
+
+
+def check_kind(model: Model, sources: Sources) -> None:
+    """Refuse images for a model of tables, and tables for a model of images.
+
+    Raises:
+        ConfigError: the model was trained on the other.
+    """
+    wants_table = model.config.model.encoder == TABLE_ENCODER
+    has_table = any(source.record is not None for source in sources.items)
+    if wants_table != has_table:
+        wanted = "a table (.csv)" if wants_table else "images"
+        raise ConfigError(f"{model.file}: was trained on {wanted}. Predict {wanted} with it.")
+
+
+def check_label_options(options: PredictOptions) -> None:
+    """Refuse what is written for masks only.
+
+    Raises:
+        ConfigError: such an option is set.
+    """
+    if options.tile or options.map_format is not None or options.save_probabilities:
+        raise ConfigError(
+            "tile, map_format and save_probabilities are for masks; this model predicts labels, "
+            "with all probabilities. Leave them out."
+        )

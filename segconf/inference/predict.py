@@ -15,10 +15,10 @@ from segconf import __version__
 from segconf.errors import ConfigError, DataError
 from segconf.images.image_format import MAP_SUFFIXES, MapFormat, format_of
 from segconf.images.naming import printable
-from segconf.inference.label_job import LabelJob
+from segconf.inference.label_job import LabelJob, check_kind, check_label_options
 from segconf.inference.model import Model, load_model
 from segconf.inference.pipeline import Job, PredictOptions, Progress
-from segconf.inference.sources import Shard, Sources, find_images
+from segconf.inference.sources import Shard, Sources, find_sources
 from segconf.locks import locked
 from segconf.outputs import check_output
 from segconf.overlays.overlay import NOTICE
@@ -119,9 +119,10 @@ def predict(
         model = load_model(model)
     folder = PredictionFolder(Path(out), options.map_format)
     sources = images if isinstance(images, Sources) else _found(images, exclude=folder.path)
+    check_kind(model, sources)
     _check_map_format(sources, options.map_format)
     if model.config.data.task == "classification":
-        _check_label_options(options)
+        check_label_options(options)
     with locked(folder.path, wait=True):  # other shards may begin at the same time
         claim(folder, describe_run(model, sources, options), inputs=sources.folders)
     rank = Shard(int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1")))
@@ -143,22 +144,9 @@ def predict(
     return report
 
 
-def _check_label_options(options: PredictOptions) -> None:
-    """Refuse what is written for masks only.
-
-    Raises:
-        ConfigError: such an option is set.
-    """
-    if options.tile or options.map_format is not None or options.save_probabilities:
-        raise ConfigError(
-            "tile, map_format and save_probabilities are for masks; this model predicts labels, "
-            "with all probabilities. Leave them out."
-        )
-
-
 def _found(images: Path | str | Sequence[Path | str], *, exclude: Path) -> Sources:
     given = [images] if isinstance(images, Path | str) else images
-    return find_images([Path(one) for one in given], exclude=exclude)
+    return find_sources([Path(one) for one in given], exclude=exclude)
 
 
 def _check_map_format(sources: Sources, chosen: MapFormat | None) -> None:

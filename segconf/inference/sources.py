@@ -6,6 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from segconf.data.cases import raise_problems
+from segconf.data.feature_tables import SUFFIX as TABLE_SUFFIX
+from segconf.data.feature_tables import read_feature_table
 from segconf.data.groups import GROUPS, group_of, read_groups
 from segconf.errors import ConfigError, DataError
 from segconf.files import described, read_text
@@ -40,6 +43,8 @@ class Source:
     group: str
     problem: str = ""
     """Why it cannot be predicted, where that is known from its name."""
+    record: int | None = None
+    """Number of the row in a table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +128,30 @@ def find_images(
     anonymous = not identify and any(_is_dicom_name(path) for path in found)
     items = _named(dict(sorted(found.items())), root)
     return Sources(root, items, tuple(left_out), tuple(folders), anonymous)
+
+
+def find_sources(
+    inputs: Sequence[Path], *, exclude: Path | None = None, identify: bool = False
+) -> Sources:
+    """Images as `find_images` finds them, or the rows of a single table of numbers."""
+    if len(inputs) == 1 and inputs[0].suffix.lower() == TABLE_SUFFIX and inputs[0].is_file():
+        return find_rows(inputs[0])
+    return find_images(inputs, exclude=exclude, identify=identify)
+
+
+def find_rows(path: Path) -> Sources:
+    """The rows of a table of numbers, each as a case.
+
+    Raises:
+        DataError: it is none, with every cell that is no number.
+    """
+    table = read_feature_table(path)
+    raise_problems(table.problems, path)
+    items = [
+        Source(name, path, path.name, group or name, record=record)
+        for record, (name, group) in enumerate(zip(table.names, table.groups, strict=True))
+    ]
+    return Sources(path.parent, tuple(sorted(items, key=lambda source: source.case)))
 
 
 def _with_dicom(top: Path, files: Sequence[Path], *, identify: bool) -> dict[Path, Path]:

@@ -209,6 +209,23 @@ def test_a_table_is_standardised_by_its_training_rows(segconf, tmp_path):
     assert result[0] == 0, result[2]
     content = json.loads((tmp_path / "run/evaluation/test/metrics.json").read_text())
     assert content["metrics"]["all"]["strict"]["accuracy"] > 0.6
+    new = ["id,age,dose,same", "x,50,0,7", "y,70,2e6,7"]
+    (tmp_path / "new.csv").write_text("\n".join(new) + "\n")
+    predicted = ("predict", "--checkpoint", "run", "--out", "out")
+    result = segconf(*predicted, "new.csv")
+    assert result[0] == 0, result[2]
+    found = {row["case"]: row["label"] for row in table(tmp_path / "out/predictions.csv")}
+    assert found == {"x": "a", "y": "c"}
+    (tmp_path / "new.csv").write_text("id,age\nx,50\n")
+    assert segconf(*predicted[:-1], "other", "new.csv")[0] == 3
+    (tmp_path / "new.csv").write_text("id,age,dose,same\nx,50,nan,7\n")
+    result = segconf(*predicted[:-1], "third", "new.csv")
+    assert result[0] == 2
+    assert "row 1, dose: nan is no number" in result[2]
+    Image.fromarray(coloured(0, "red")).save(tmp_path / "picture.png")
+    result = segconf(*predicted[:-1], "fourth", "picture.png")
+    assert result[0] == 2
+    assert "was trained on a table" in result[2]
 
 
 @pytest.mark.parametrize(
