@@ -19,7 +19,7 @@ def validate(
     batches: Iterable[Batch],
     *,
     classes: int,
-    labels: bool,
+    labels: bool = False,
     device: torch.device,
     group: ProcessGroup,
 ) -> Scores | None:
