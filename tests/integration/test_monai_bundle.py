@@ -10,7 +10,7 @@ import numpy as np
 import PIL.Image
 import pytest
 
-from segconf.errors import ConfigError
+from segconf.errors import FileError
 from segconf.inference.model import load_model
 from segconf.packaging.package import package_monai
 from tests.packaged_runs import calibrated_run
@@ -55,5 +55,5 @@ def test_monai_accepts_the_bundle_and_predicts_the_same_masks(tmp_path):
 
 def test_a_folder_that_holds_something_is_refused(tmp_path):
     write_checkpoint(tmp_path / "w.safetensors")
-    with pytest.raises(ConfigError, match="holds something else"):
+    with pytest.raises(FileError, match="holds other files, such as w.safetensors"):
         package_monai(tmp_path / "w.safetensors", tmp_path)

@@ -247,9 +247,9 @@ def test_methods_of_several_passes_are_refused(tmp_path, method):
         }
     )
     network = method_of(config).build(config.model)
-    save_checkpoint(tmp_path / "best.safetensors", network.state_dict(), config)
+    save_checkpoint(tmp_path / "run/best.safetensors", network.state_dict(), config)
     with pytest.raises(ConfigError, match=f"the method {method} takes 50 passes"):
-        package_onnx(tmp_path, tmp_path / "model.onnx")
+        package_onnx(tmp_path / "run", tmp_path / "model.onnx")
     assert not (tmp_path / "model.onnx").exists()
 
 
