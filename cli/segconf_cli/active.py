@@ -28,7 +28,7 @@ def active(
         ),
     ] = 4,
     budget: Annotated[
-        int, typer.Option(help="Masks revealed in a round.", rich_help_panel="Protocol")
+        int, typer.Option(help="Labels revealed in a round.", rich_help_panel="Protocol")
     ] = 20,
     strategies: Annotated[
         str,
@@ -60,7 +60,7 @@ def active(
         ),
     ] = Path("active"),
 ) -> None:
-    """Simulate active learning: train, query, reveal the masks, repeat.
+    """Simulate active learning: train, query, reveal masks or labels, repeat.
 
     All strategies of a seed share the first training. Finished rounds are kept: the same command
     continues after an interruption, and more rounds, strategies or seeds can be added.
@@ -97,7 +97,7 @@ def active(
         messages().print("the same command continues from here", highlight=False)
         raise
     _show(points, out)
-    record(folder=out, points=points)
+    record(folder=out, points=[_flat(point) for point in points])
 
 
 def _strategy(name: str) -> StrategyName:
@@ -108,23 +108,28 @@ def _strategy(name: str) -> StrategyName:
     return Strategy(name).value
 
 
+def _flat(point: Point) -> dict[str, object]:
+    where = {"strategy": point.strategy, "seed": point.seed, "round": point.round}
+    return {**where, "labels": point.labels, **point.scores}
+
+
 def _line(point: Point) -> str:
+    from segconf.metrics.definitions import heading, scaled
+
     what = f"{point.strategy}, round {point.round}" if point.round else "start"
-    return (
-        f"seed {point.seed}, {what}: {point.labels} labels, test mIoU {point.miou:.3f}, "
-        f"AURC {1e3 * point.aurc:.2f} (x 10^3)"
-    )
+    scores = (f"{heading(name)} {scaled(value, name)}" for name, value in point.scores.items())
+    return f"seed {point.seed}, {what}: {point.labels} labels, test {', '.join(scores)}"
 
 
 def _show(points: Sequence[Point], out: Path) -> None:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    from segconf.active.simulation_results import METRICS, means
+    from segconf.active.simulation_results import means
     from segconf.metrics.definitions import heading
 
     found = means(points)
-    for metric in METRICS:
+    for metric in dict.fromkeys(mean.metric for mean in found):
         own = [mean for mean in found if mean.metric == metric]
         table = Table(title=f"test {heading(metric)}", title_justify="left", box=SIMPLE_HEAD)
         table.add_column("labels", justify="right")

@@ -78,17 +78,19 @@ def query(
     with counting() as progress:
         queue = rank(run, asked, on_progress=progress)
         write_queue(queue, out)
-        write_contact_sheet(queue, sheet, on_progress=progress)
-    _show(queue, out, sheet)
+        has_sheet = write_contact_sheet(queue, sheet, on_progress=progress)
+    _show(queue, out, sheet if has_sheet else None)
 
 
-def _show(queue: Queue, out: Path, sheet: Path) -> None:
+def _show(queue: Queue, out: Path, sheet: Path | None) -> None:
     for note in queue.notes:
         messages().print(f"note: {note}", highlight=False, markup=False)
     lines = [f"{rank:4}  {c.id}  {c.reason}" for rank, c in enumerate(queue.choices[:SHOWN], 1)]
     if len(queue.choices) > SHOWN:
         lines.append(f"      and {len(queue.choices) - SHOWN} more")
-    lines += [f"List: {out}, contact sheet: {sheet}. When these images have masks:"]
+    kind = "labels" if queue.has_labels else "masks"
+    place = "" if sheet is None else f", contact sheet: {sheet}"
+    lines += [f"List: {out}{place}. When these images have {kind}:"]
     results().print("\n".join(lines), highlight=False, markup=False)
     record(
         list=out,

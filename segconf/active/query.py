@@ -13,6 +13,7 @@ from segconf.active.strategies import (
     QUANTITIES,
     Strategy,
     asks_for_highest,
+    check_strategy,
     consistency_scores,
     deepest_features,
     k_center,
@@ -24,7 +25,6 @@ from segconf.active.strategies import (
 from segconf.data.cache import Progress
 from segconf.data.cases import images_of
 from segconf.data.decisions import decided_cases, read_decisions
-from segconf.data.preprocessing import Preprocessing
 from segconf.devices import resolve_device
 from segconf.errors import ConfigError, DataError
 from segconf.inference.torch_model import TorchModel
@@ -107,10 +107,16 @@ class _Ranking:
     def pool(self) -> Pool:
         asked, config = self.asked, self.run.config()
         if asked.pool is not None:
-            return folder_pool(asked.pool, Preprocessing.of(config), on_progress=self.on_progress)
+            if config.has_table:
+                raise ConfigError(
+                    "pool: this run classifies rows of a table. Leave out the pool, and add the "
+                    "rows to the table of the run without a label."
+                )
+            return folder_pool(asked.pool, config, on_progress=self.on_progress)
         return run_pool(self.run, "unlabeled", data=asked.data, on_progress=self.on_progress)
 
     def queue(self) -> Queue:
+        check_strategy(self.asked.strategy, self.run.config().data.task)
         urgency, notes = self._by_decision()
         available = sum(len(units) for units in urgency.values())
         if self.asked.budget > available:
@@ -232,7 +238,10 @@ class _Ranking:
         extreme = "highest" if asks_for_highest(self.asked.strategy) else "lowest"
         counted = extreme if place == 1 else f"{_ordinal(place)} {extreme}"
         spread = "; chosen for variety" if self.asked.diverse else ""
-        return f"{QUANTITIES[self.asked.strategy]} {score:.4g}, {counted} of {total}{spread}"
+        quantity = QUANTITIES[self.asked.strategy]
+        if self.run.config().data.task == "classification":
+            quantity = quantity.removeprefix("mean ")  # of one pixel
+        return f"{quantity} {score:.4g}, {counted} of {total}{spread}"
 
 
 def _ordinal(number: int) -> str:

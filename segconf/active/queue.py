@@ -1,16 +1,20 @@
 """Images that may be queried, and the list of those to annotate."""
 
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 
+from segconf.confidence import FloatArray
+from segconf.config.schema import ExperimentConfig
 from segconf.csv_tables import read_table, table_text
 from segconf.data.cache import PixelCache, Pixels, Progress
 from segconf.data.cases import Case, images_of, pair_folder, raise_problems
+from segconf.data.label_tables import TABLE, matched_labels, read_label_table
+from segconf.data.labeled_parts import list_images
 from segconf.data.preprocessing import Preprocessing
 from segconf.data.splits import label_unit
 from segconf.errors import DataError
@@ -100,18 +104,42 @@ def run_pool(
     return Pool(tuple(cases[row] for row in rows), pixels, rows)
 
 
-def folder_pool(folder: Path, grid: Preprocessing, *, on_progress: Progress | None = None) -> Pool:
-    """The images of a folder; of one with `images/` and `masks/`, those without a mask."""
+def folder_pool(
+    folder: Path, config: ExperimentConfig, *, on_progress: Progress | None = None
+) -> Pool:
+    """The images of a folder; of one with `images/` and `masks/`, those without a mask.
+
+    For labels, those of `images/` without one in `labels.csv`.
+    """
     if not folder.is_dir():
         raise DataError(f"{folder}: no such folder. The pool is a folder of images.")
+    has_labels = config.data.task == "classification"
+    cases = _unlabeled(folder) if has_labels else _without_masks(folder)
+    if not cases:
+        kind = "label" if has_labels else "mask"
+        raise DataError(f"{folder}: every image has a {kind}. The pool holds images to annotate.")
+    cache = PixelCache(folder, Preprocessing.of(config), on_progress=on_progress)
+    return Pool(cases, cache.images(cases, label="pool"), tuple(range(len(cases))))
+
+
+def _without_masks(folder: Path) -> tuple[Case, ...]:
     images = folder / "images"
     found = pair_folder(images, folder / "masks") if images.is_dir() else pair_folder(folder, None)
     raise_problems(found.problems, folder)
-    cases = tuple(case for case in found.cases if not case.is_labeled)
-    if not cases:
-        raise DataError(f"{folder}: every image has a mask. The pool holds images to annotate.")
-    pixels = PixelCache(folder, grid, on_progress=on_progress).images(cases, label="pool")
-    return Pool(cases, pixels, tuple(range(len(cases))))
+    return tuple(case for case in found.cases if not case.is_labeled)
+
+
+def _unlabeled(folder: Path) -> tuple[Case, ...]:
+    images = folder / "images"
+    listing = list_images(images if images.is_dir() else folder, groups=folder)
+    problems = list(listing.problems)
+    labels: Mapping[str, str] = {}
+    if images.is_dir() and (folder / TABLE).is_file():
+        table = read_label_table(folder / TABLE)
+        labels, mistakes = matched_labels(table, list(listing.cases), complete=False)
+        problems += [*table.problems, *mistakes]
+    raise_problems(problems, folder)
+    return tuple(case for name, case in listing.cases.items() if name not in labels)
 
 
 COLUMNS = ("rank", "id", "group", "score", "reason", "run")
@@ -156,6 +184,11 @@ class Queue:
     choices: tuple[Choice, ...]
     notes: tuple[str, ...]
     model: Callable[[], TorchModel]
+
+    @property
+    def has_labels(self) -> bool:
+        """Whether images get labels, not masks."""
+        return RunFolder(self.run).config().data.task == "classification"
 
 
 def check_queue(path: Path, run: Path, *, inputs: Iterable[Path] = ()) -> None:
@@ -206,23 +239,33 @@ SHOWN = 120
 """Images on a sheet, the first of the queue: more would not be looked at."""
 
 
-def write_contact_sheet(queue: Queue, path: Path, *, on_progress: Progress | None = None) -> None:
-    """Write overlays of the chosen images, on the grid of the network, in their order."""
+def write_contact_sheet(queue: Queue, path: Path, *, on_progress: Progress | None = None) -> bool:
+    """Write the chosen images on the grid of the network, in their order.
+
+    Masks are drawn as overlays, labels are written below. Rows of a table have no picture.
+
+    Returns:
+        Whether there is a sheet.
+    """
     model, choices = queue.model(), queue.choices[:SHOWN]
+    if model.config.has_table:
+        return False
     tiles: list[Tile] = []
     for pixels in queue.pool.batches([choice.shown for choice in choices]):
         for image, logits in zip(pixels, model.grid_logits(pixels), strict=True):
             rank, choice = len(tiles) + 1, choices[len(tiles)]
-            maps = Maps.of_grid(logits[None])
-            tiles.append(
-                Tile(
-                    image=np.moveaxis(image, -1, 0),
-                    mask=maps.mask[0],
-                    confidence=as_fraction(maps.levels[0]),
-                    title=f"{rank}.  {choice.id}",
-                    words=choice.reason.partition(",")[0].replace(" in review", ""),
-                )
-            )
+            tiles.append(_tile(model, image, logits, f"{rank}.  {choice.id}", choice.reason))
         if on_progress is not None:
             on_progress("contact sheet", len(tiles), len(choices))
     write_png(path, contact_sheet(tiles, scale=model.scale))
+    return True
+
+
+def _tile(model: TorchModel, image: Pixels, logits: FloatArray, title: str, reason: str) -> Tile:
+    """A picture (h, w, C) with what is predicted from its logits (K, h, w)."""
+    words = reason.partition(",")[0].replace(" in review", "")
+    picture = np.moveaxis(image, -1, 0)
+    if names := model.config.data.class_names:
+        return Tile(picture, None, None, title, f"{names[int(logits.argmax())]}: {words}")
+    maps = Maps.of_grid(logits[None])
+    return Tile(picture, maps.mask[0], as_fraction(maps.levels[0]), title, words)

@@ -1,4 +1,4 @@
-"""Active learning simulated on a labeled data set: train, query, reveal the masks, repeat."""
+"""Active learning simulated on a labeled data set: train, query, reveal labels, repeat."""
 
 import json
 import math
@@ -10,7 +10,7 @@ from pathlib import Path
 from segconf.active.query import Query, query
 from segconf.active.queue import write_queue
 from segconf.active.simulation_results import Point, write_results
-from segconf.active.strategies import Strategy
+from segconf.active.strategies import Strategy, check_strategy
 from segconf.config.differences import setting_differences
 from segconf.config.ranges import Count, Section
 from segconf.config.records import read_record
@@ -45,7 +45,8 @@ class Simulation:
         config: of every training, but for labels and seed.
         strategies: compared with each other.
         rounds: of query and training, after the start.
-        budget: images, or groups where one holds several cases, whose masks a round reveals.
+        budget: images, or groups where one holds several cases, whose masks or labels a round
+            reveals.
         start: as many of them are labeled in the first training, the same for all strategies.
         seeds: 0, 1, ...: how many.
     """
@@ -73,14 +74,17 @@ class Simulation:
         options = self.config.data
         found = find_cases(self.dataset, self.data, options=FindOptions.of(options))
         raise_problems(found.problems, found.root)
+        for strategy in self.strategies:
+            check_strategy(strategy, found.task)
+        kind = "mask" if found.task == "segmentation" else "label"
         hidden = [case.id for case in found.training if not case.is_labeled]
         if hidden:
             raise DataError(
-                f"{found.root}: {len(hidden)} training images have no mask, such as {hidden[0]}. A "
-                "simulation reveals masks: use a data set in which every image has one."
+                f"{found.root}: {len(hidden)} training images have no {kind}, such as {hidden[0]}. "
+                f"A simulation reveals {kind}s: use a data set in which every image has one."
             )
         if not any(case.is_labeled for case in found.test):
-            raise DataError(f"{found.root}: no test images with masks to measure on.")
+            raise DataError(f"{found.root}: no test images with {kind}s to measure on.")
         needed = self.start + self.rounds * self.budget
         unit = label_unit(found.training)
         available = len({case.group if unit == "groups" else case.id for case in found.training})
@@ -92,11 +96,14 @@ class Simulation:
 
     def configured(self, *, seed: int, queue: Path | None = None) -> ExperimentConfig:
         """Configuration of a training: from the start labels, or those that a queue adds."""
-        values = self.config.model_dump()
-        values["data"] |= {"labeled_list": None, "corrections": ()}
-        values["data"] |= {"labeled": None if queue else self.start, "labels_from_query": queue}
+        # What was not set stays so: a data set of labels decides the classes and the grid.
+        values = self.config.model_dump(exclude_unset=True)
+        choice = {"labeled": None if queue else self.start, "labels_from_query": queue}
+        data = {"labeled_list": None, "corrections": (), **choice}
         # These networks predict only images of their own data set.
-        values["training"] |= {"seed": seed, "ood_detector": False}
+        training = {"seed": seed, "ood_detector": False}
+        for section, changes in (("data", data), ("training", training)):
+            values[section] = values.get(section, {}) | changes
         return ExperimentConfig.model_validate(values)
 
 
@@ -155,8 +162,8 @@ class _Worker:
         plan = self.plan
         for seed in range(plan.seeds):
             start = self.out / f"seed{seed}" / "start"
-            miou, aurc = self._scores(start, seed, None)
-            yield [Point(name, seed, 0, plan.start, miou, aurc) for name in plan.strategies]
+            scores = self._scores(start, seed, None)
+            yield [Point(name, seed, 0, plan.start, scores) for name in plan.strategies]
             for strategy in plan.strategies:
                 before = start
                 for number in range(1, plan.rounds + 1):
@@ -164,9 +171,9 @@ class _Worker:
                     queue = run.with_suffix(".csv")
                     if not queue.is_file():
                         self._ask(before, strategy, seed, queue)
-                    miou, aurc = self._scores(run, seed, queue)
+                    scores = self._scores(run, seed, queue)
                     labels = plan.start + number * plan.budget
-                    yield [Point(strategy, seed, number, labels, miou, aurc)]
+                    yield [Point(strategy, seed, number, labels, scores)]
                     before = run
 
     def _ask(self, run: Path, strategy: Strategy, seed: int, queue: Path) -> None:
@@ -174,16 +181,17 @@ class _Worker:
         asked = Query(self.plan.budget, strategy, seed=seed, device=device)
         write_queue(query(run, asked, on_progress=self.on_progress), queue)
 
-    def _scores(self, folder: Path, seed: int, queue: Path | None) -> tuple[float, float]:
-        """Test mIoU and AURC of a training, done now unless it was done before."""
+    def _scores(self, folder: Path, seed: int, queue: Path | None) -> dict[str, float]:
+        """Test scores of a training, done now unless it was done before."""
         found = folder / "evaluation" / "test" / "metrics.json"
         if not found.is_file():
             self._train(folder, seed, queue)
             device = self.plan.config.training.device
             evaluate(folder, EvaluationOptions(device=device), on_progress=self.on_progress)
         way_out = f"Remove the folder {found.parent} and start again."
-        _, scores = read_metrics(found, way_out=way_out)
-        return scores.get("miou", math.nan), scores.get("aurc", math.nan)
+        about, scores = read_metrics(found, way_out=way_out)
+        quality = "accuracy" if about.get("task") == "classification" else "miou"
+        return {metric: scores.get(metric, math.nan) for metric in (quality, "aurc")}
 
     def _train(self, folder: Path, seed: int, queue: Path | None) -> None:
         run = RunFolder(folder)

@@ -2,8 +2,8 @@
 
 import math
 import statistics
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from segconf.csv_tables import table_text
@@ -12,19 +12,24 @@ from segconf.metrics.definitions import METRICS as DECLARED
 from segconf.metrics.definitions import heading, scaled
 from segconf.plots.training_curves import LabelCurve, label_curves
 
-METRICS = ("miou", "aurc")
-
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """Test scores of one training; round 0 is the start, which all strategies share."""
+    """Test scores of one training; round 0 is the start, which all strategies share.
+
+    Attributes:
+        strategy: that chose the labels.
+        seed: of the training.
+        round: of query and training.
+        labels: how many there were.
+        scores: raw, by metric: mIoU of masks or accuracy of labels, and AURC.
+    """
 
     strategy: str
     seed: int
     round: int
     labels: int
-    miou: float
-    aurc: float
+    scores: Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +54,9 @@ def means(points: Sequence[Point]) -> list[Mean]:
     for point in points:
         groups.setdefault((point.strategy, point.labels), []).append(point)
     found: list[Mean] = []
-    for metric in METRICS:
+    for metric in points[0].scores if points else ():
         for (strategy, labels), members in groups.items():
-            values = [float(getattr(point, metric)) for point in members]
+            values = [point.scores[metric] for point in members]
             std = statistics.stdev(values) if len(values) > 1 else math.nan
             found.append(Mean(strategy, labels, metric, statistics.fmean(values), std))
     return found
@@ -59,11 +64,12 @@ def means(points: Sequence[Point]) -> list[Mean]:
 
 def write_results(points: Sequence[Point], folder: Path) -> None:
     """Write active.csv (raw values of every training) and active.png."""
-    columns = [field.name for field in fields(Point)]
-    rows = [[getattr(point, name) for name in columns] for point in points]
+    metrics = list(points[0].scores)
+    rows = [[p.strategy, p.seed, p.round, p.labels, *p.scores.values()] for p in points]
+    columns = ["strategy", "seed", "round", "labels", *metrics]
     write_text(folder / "active.csv", table_text(columns, rows))
     found = means(points)
-    panels = {_axis(metric): _curves(found, metric) for metric in METRICS}
+    panels = {_axis(metric): _curves(found, metric) for metric in metrics}
     label_curves(panels, folder / "active.png")
 
 

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from segconf.active.queue import BATCH, Pool
 from segconf.confidence import FloatArray, negative_entropy
+from segconf.config.ranges import Task
 from segconf.data.cache import Progress
 from segconf.errors import ConfigError, TrainingError
 from segconf.inference.batch_runner import BatchRunner
@@ -36,6 +37,7 @@ Strategy = Literal[
 
 _VOLUME_AXES = 4
 STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)
+FOR_MASKS: tuple[Strategy, ...] = ("boundary-confidence", "expected-dice")
 
 
 QUANTITIES: dict[Strategy, str] = {
@@ -53,6 +55,20 @@ QUANTITIES: dict[Strategy, str] = {
 def asks_for_highest(strategy: Strategy) -> bool:
     """Whether a high score, not a low one, calls for a label."""
     return strategy in {"entropy", "coreset"}
+
+
+def check_strategy(strategy: Strategy, task: Task) -> None:
+    """Refuse a strategy that looks at masks where labels are predicted.
+
+    Raises:
+        ConfigError: it does.
+    """
+    if task == "classification" and strategy in FOR_MASKS:
+        others = ", ".join(name for name in STRATEGIES if name not in FOR_MASKS)
+        raise ConfigError(
+            f"strategy = {strategy}: looks at masks, but here labels are predicted. Choose one of "
+            f"{others}."
+        )
 
 
 def network_scores(

@@ -140,9 +140,9 @@ def evaluate_surrogates(
     device: str = "auto",
     on_progress: Progress | None = None,
 ) -> RunSurrogates:
-    """Replay the snapshots of a run over those of its training images that have a mask.
+    """Replay the snapshots of a run over those of its training images that have a mask or label.
 
-    Masks that were hidden from the training, because their images were used as unlabeled, are read.
+    Those that were hidden from the training, because their images were used as unlabeled, are read.
 
     Args:
         folder: the run; it must have kept snapshots.
@@ -161,7 +161,7 @@ def evaluate_surrogates(
     root, cases = training_cases(config, run_data, data)
     cases = [case for case in cases if case.is_labeled]
     if not cases:
-        raise DataError(f"{root}: none of the training images of {folder} has a mask.")
+        raise DataError(f"{root}: none of the training images of {folder} has a mask or label.")
     cache = PixelCache(root, Preprocessing.of(config), on_progress=on_progress)
     images = cache.images(cases, label="training")
     masks = cache.masks(cases, label="training")
@@ -169,7 +169,7 @@ def evaluate_surrogates(
     mean, std = encoder_normalization(config.model.encoder, config.model.channels)
     source = _Source(images, masks, mean, std, config.model.classes)
     replay = SurrogateReplay(
-        len(cases), config.data.size, classes=config.model.classes, snapshots=len(snapshots)
+        len(cases), config.output_size, classes=config.model.classes, snapshots=len(snapshots)
     )
     found = []
     for number, (epoch, file) in enumerate(snapshots.items()):

@@ -275,3 +275,8 @@ class ExperimentConfig(Section):
     def output_size(self) -> tuple[int, int]:
         """Height and width of what is predicted: a label is a mask of one pixel."""
         return (1, 1) if self.data.task == "classification" else self.data.size
+
+    @property
+    def has_table(self) -> bool:
+        """Whether rows of a table are classified, not images."""
+        return self.model.encoder == "mlp"

@@ -1,4 +1,4 @@
-"""Contact sheet: small overlays in rows, each with two lines of text."""
+"""Contact sheet: small pictures or overlays in rows, each with two lines of text."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,17 +24,20 @@ _TITLE, _QUIET = (236, 238, 241), (176, 181, 189)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tile:
-    """An image (C, H, W), its predicted mask and confidence (H, W), and what is written below."""
+    """An image (C, H, W), its predicted mask and confidence (H, W), and what is written below.
+
+    Where a label is predicted there is neither a mask nor a map of confidence.
+    """
 
     image: NDArray[np.uint8]
-    mask: NDArray[np.uint8]
-    confidence: NDArray[np.float32]
+    mask: NDArray[np.uint8] | None
+    confidence: NDArray[np.float32] | None
     title: str
     words: str
 
 
 def contact_sheet(tiles: Sequence[Tile], *, scale: Scale) -> Pixels:
-    """Tiles in rows of up to six, and the legend of the overlays below. (h, w, 3)."""
+    """Tiles in rows of up to six, and the legend of the overlays, if any, below. (h, w, 3)."""
     if not tiles:
         raise ValueError("a contact sheet needs at least one tile")
     columns = min(_COLUMNS, max(3, len(tiles)))
@@ -54,6 +57,8 @@ def contact_sheet(tiles: Sequence[Tile], *, scale: Scale) -> Pixels:
             draw.text((left, y + _LINE // 2), _fitting(text, font), colour, font, anchor="lm")
     low, middle = scale.words()
     entries = [Entry("contour", "predicted border"), Entry("low", low), Entry("middle", middle)]
+    if all(tile.mask is None for tile in tiles):
+        entries = []
     small_print = [f"High confidence is good. For {NOTICE}."]
     strip = legend(size[0], entries, scale=scale, small_print=small_print)
     return np.concatenate([np.asarray(sheet), strip])
@@ -61,7 +66,7 @@ def contact_sheet(tiles: Sequence[Tile], *, scale: Scale) -> Pixels:
 
 def _picture(tile: Tile, scale: Scale) -> Pixels:
     """The overlay with its longest side filling the tile."""
-    height, width = tile.mask.shape
+    height, width = tile.image.shape[1:] if tile.mask is None else tile.mask.shape
     factor = _SIDE / max(height, width)
     size = max(1, round(height * factor)), max(1, round(width * factor))
     if factor > 1:
@@ -70,8 +75,10 @@ def _picture(tile: Tile, scale: Scale) -> Pixels:
         picture = np.asarray(grown, np.uint8)
     else:
         picture = shown_image(tile.image, size)
-    draw_bands(picture, sampled(tile.confidence, size), scale)
-    draw_contour(picture, sampled(tile.mask, size))
+    if tile.confidence is not None:
+        draw_bands(picture, sampled(tile.confidence, size), scale)
+    if tile.mask is not None:
+        draw_contour(picture, sampled(tile.mask, size))
     return picture
 
 

@@ -42,4 +42,4 @@ def confusion_plot(confusion: NDArray[np.int64], names: Sequence[str], path: Pat
             colour = "white" if dark else "black"
             axes.text(column, row, str(count), ha="center", va="center", color=colour, fontsize=7)
     with replacing(path) as temporary:
-        figure.savefig(temporary, format=path.suffix.lstrip("."), dpi=150)
+        figure.savefig(temporary, format=path.suffix.lstrip("."), dpi=150, bbox_inches="tight")

@@ -87,7 +87,7 @@ def test_interrupted_and_resumed_is_the_same_simulation(demo, tmp_path):
         for strategy in ("confidence", "coreset")
         for number in range(3)
     ]
-    assert points[0].miou == points[3].miou
+    assert points[0].scores == points[3].scores
 
     parts, trained = tmp_path / "parts", 0
     for stop_after in (1, 4):  # in the start, and in the middle of the second training after it
@@ -108,7 +108,7 @@ def test_interrupted_and_resumed_is_the_same_simulation(demo, tmp_path):
         assert {row["id"] for row in csv.DictReader(file)} == sets[1] - sets[0]
     for point, run in zip(points, runs, strict=False):
         scores = json.loads((run / "evaluation/test/metrics.json").read_text())["metrics"]["all"]
-        assert (point.miou, point.aurc) == (scores["strict"]["miou"], scores["strict"]["aurc"])
+        assert point.scores == {name: scores["strict"][name] for name in ("miou", "aurc")}
 
     again = Counting()
     extended = simulate(plan(demo, strategies=("random",), rounds=1), parts, listener=again)
@@ -125,8 +125,10 @@ def test_interrupted_and_resumed_is_the_same_simulation(demo, tmp_path):
 
 def test_means_over_seeds():
     scores = {0: 0.5, 1: 0.7, 2: 0.9}
-    points = [Point("random", seed, 1, 20, miou, 0.01) for seed, miou in scores.items()]
-    points.append(Point("entropy", 0, 1, 20, 0.8, 0.02))
+    points = [
+        Point("random", seed, 1, 20, {"miou": miou, "aurc": 0.01}) for seed, miou in scores.items()
+    ]
+    points.append(Point("entropy", 0, 1, 20, {"miou": 0.8, "aurc": 0.02}))
     found = {(mean.strategy, mean.metric): mean for mean in means(points)}
     assert found["random", "miou"].mean == pytest.approx(0.7)
     assert found["random", "miou"].std == pytest.approx(statistics.stdev(scores.values()))

@@ -1,0 +1,172 @@
+"""Labels beyond the journey: query, active learning, surrogates."""
+
+import csv
+import json
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from PIL import Image
+from safetensors.torch import load_file
+
+from segconf.active.query import Query, query
+from segconf.checkpoints.weight_files import kept_snapshots
+from segconf.config.loading import load_config
+from segconf.inference.model import load_model
+from segconf.runs.run_folder import RunFolder
+from segconf.training.train import train
+from tests.conftest import COLOURS, coloured, write_classes
+from tests.references import metrics as reference
+
+SETTINGS = (
+    *("data.task=classification", "data.size=[8, 8]"),
+    *("model.encoder=preact_resnet8", "model.encoder_weights=none"),
+    *("training.batch_labeled=6", "training.batch_unlabeled=6"),
+    *("training.learning_rate=0.01", "training.device=cpu"),
+)
+CHOSEN = [part for one in SETTINGS for part in ("--set", one)]
+
+
+def table(path):
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.fixture(scope="module")
+def colours(tmp_path_factory):
+    """Six training images of each colour; some of them show another colour than their label."""
+    root = tmp_path_factory.mktemp("labels")
+    data = write_classes(root / "colours", {"train": 6, "val": 3, "test": 3})
+    for name, shown in (("blue", "red"), ("green", "blue")):
+        Image.fromarray(coloured([5, len(name)], shown)).save(data / "train" / name / "004.png")
+    return data
+
+
+@pytest.fixture(scope="module")
+def run(colours):
+    """Three epochs of consistency on 9 of 18 labels, with a snapshot after each."""
+    folder = colours.parent / "run"
+    flags = {"training.epochs": 3, "training.snapshots": 3, "data.labeled": 9}
+    train(load_config(overrides=SETTINGS, flags=flags), dataset=str(colours), folder=folder)
+    return folder
+
+
+def logits_of(model, paths):
+    """Logits (N, K) of pictures, one at a time."""
+    pixels = [np.asarray(Image.open(path))[None] for path in paths]
+    return np.concatenate([model.grid_logits(one)[:, :, 0, 0] for one in pixels])
+
+
+def test_query_ranks_unlabeled_images_by_what_the_network_says(run, colours, segconf, tmp_path):
+    model = load_model(run, device="cpu", batch_size=1)
+    names = RunFolder(run).data().ids["unlabeled"]
+    paths = [colours / "train" / f"{name}.png" for name in names]
+    probabilities = [reference.softmax(one) for one in logits_of(model, paths).tolist()]
+    entropies = [-sum(p * np.log(p) for p in one) for one in probabilities]
+    for strategy, scores, sign in (
+        ("confidence", [max(one) for one in probabilities], 1),
+        ("entropy", entropies, -1),
+    ):
+        out = tmp_path / f"{strategy}.csv"
+        arguments = ("--budget", "4", "--strategy", strategy, "--out", out, "--device", "cpu")
+        code, text, error = segconf("query", run, *arguments)
+        assert code == 0, error
+        order = sorted(range(len(names)), key=lambda row: sign * scores[row])
+        rows = table(out)
+        assert [row["id"] for row in rows] == [names[row] for row in order[:4]]
+        found = [float(row["score"]) for row in rows]
+        assert found == pytest.approx([scores[row] for row in order[:4]], rel=1e-4)
+        assert rows[0]["reason"].startswith(f"{strategy} ")
+        assert "When these images have labels" in text
+        with Image.open(out.with_suffix(".png")) as sheet:
+            assert sheet.width > 4 * 240
+
+
+def test_coreset_takes_the_image_that_is_farthest_from_all_labeled_ones(run, colours):
+    model = load_model(run, device="cpu", batch_size=1)
+    ids = RunFolder(run).data().ids
+
+    def features(name):
+        pixels = np.asarray(Image.open(colours / "train" / f"{name}.png"))[None]
+        maps = model.checkpoint.model.encoder(model.normalize(pixels))
+        return maps[-1].mean(dim=(2, 3))[0].detach().numpy()
+
+    labeled = [features(name) for name in ids["labeled"]]
+    nearest = {
+        name: min(np.linalg.norm(features(name) - one) for one in labeled)
+        for name in ids["unlabeled"]
+    }
+    queue = query(run, Query(1, "coreset", device="cpu"))
+    assert queue.choices[0].id == max(nearest, key=nearest.get)
+    assert queue.choices[0].score == pytest.approx(max(nearest.values()), rel=1e-4)
+
+
+def test_a_pool_leaves_out_what_the_table_of_labels_knows(run, tmp_path):
+    (tmp_path / "images/a").mkdir(parents=True)
+    for number in range(3):
+        Image.fromarray(coloured(number, "red")).save(tmp_path / f"images/a/{number}.png")
+    (tmp_path / "labels.csv").write_text("image,label\na/1,red\na/2,\n")
+    queue = query(run, Query(2, "confidence", pool=tmp_path, device="cpu"))
+    assert sorted(choice.id for choice in queue.choices) == ["a/0", "a/2"]
+
+
+def test_active_learning_reveals_labels(colours, segconf, tmp_path):
+    protocol = ("--rounds", "1", "--budget", "3", "--start", "6", "--seeds", "1")
+    strategies = ("--strategies", "confidence,random")
+    epochs = ("--set", "training.epochs=2")
+    arguments = ("active", colours, *protocol, *CHOSEN, *epochs, "--out", "out")
+    code, text, error = segconf(*arguments, *strategies)
+    assert code == 0, error
+    assert "test accuracy" in text
+    assert "mIoU" not in text
+    rows = table(tmp_path / "out/active.csv")
+    assert [(row["strategy"], row["labels"]) for row in rows] == [
+        (strategy, labels) for strategy in ("confidence", "random") for labels in ("6", "9")
+    ]
+    last = tmp_path / "out/seed0/confidence/round1"
+    metrics = json.loads((last / "evaluation/test/metrics.json").read_text())
+    for name in ("accuracy", "aurc"):
+        assert float(rows[1][name]) == metrics["metrics"]["all"]["strict"][name]
+    before = RunFolder(tmp_path / "out/seed0/start").data().ids["labeled"]
+    asked = [row["id"] for row in table(last.with_suffix(".csv"))]
+    assert set(RunFolder(last).data().ids["labeled"]) == {*before, *asked}
+    assert not set(before) & set(asked)
+    again = segconf(*arguments, *strategies)
+    assert again[1] == text
+
+
+def test_strategies_of_masks_are_refused(run, colours, segconf):
+    for arguments in (
+        ("query", run, "--budget", "1", "--strategy", "expected-dice"),
+        ("active", colours, "--strategies", "boundary-confidence", *CHOSEN),
+    ):
+        code, _, error = segconf(*arguments)
+        assert code == 2
+        assert "looks at masks, but here labels are predicted" in error
+
+
+def test_surrogates_follow_from_the_snapshots(run, colours, segconf, tmp_path):
+    """Consistency, correctness and label frequencies by slow loops over all training images."""
+    code, _, error = segconf("surrogates", run, "--out", "out", "--device", "cpu")
+    assert code == 0, error
+    rows = table(tmp_path / "out/surrogates.csv")
+    found = {(int(row["epoch"]), row["surrogate"]): float(row["aurc"]) for row in rows}
+    paths = sorted((colours / "train").glob("*/*.png"))
+    truth = [COLOURS.index(path.parent.name) for path in paths]
+    model = load_model(run, device="cpu", batch_size=1)
+    said = []  # class by snapshot and image
+    for epoch, file in kept_snapshots(run).items():
+        model.checkpoint.model.load_state_dict(load_file(file))
+        said.append(logits_of(model, paths).argmax(axis=1).tolist())
+        values = {"consistency": [], "correctness": [], "L-count": [], "L-margin": []}
+        for image, label in enumerate(truth):
+            own = [predictions[image] for predictions in said]
+            counts = sorted((own.count(number) for number in range(3)), reverse=True)
+            values["consistency"].append(sum(a == b for a, b in pairwise(own)))
+            values["correctness"].append(own.count(label))
+            values["L-count"].append(counts[0])
+            values["L-margin"].append(counts[0] - counts[1])
+        correct = [a == b for a, b in zip(said[-1], truth, strict=True)]
+        for name, scores in values.items():
+            expected = reference.aurc(scores, correct)
+            assert found[epoch, name] == pytest.approx(expected, abs=1e-9), (epoch, name)
