@@ -55,5 +55,5 @@ def test_monai_accepts_the_bundle_and_predicts_the_same_masks(tmp_path):
 
 def test_a_folder_that_holds_something_is_refused(tmp_path):
     write_checkpoint(tmp_path / "w.safetensors")
-    with pytest.raises(FileError, match="holds other files, such as w.safetensors"):
+    with pytest.raises(FileError, match=r"holds other files, such as w\.safetensors"):
         package_monai(tmp_path / "w.safetensors", tmp_path)

@@ -247,6 +247,7 @@ def test_methods_of_several_passes_are_refused(tmp_path, method):
         }
     )
     network = method_of(config).build(config.model)
+    (tmp_path / "run").mkdir()
     save_checkpoint(tmp_path / "run/best.safetensors", network.state_dict(), config)
     with pytest.raises(ConfigError, match=f"the method {method} takes 50 passes"):
         package_onnx(tmp_path / "run", tmp_path / "model.onnx")
