@@ -27,7 +27,7 @@ from segconf.packaging.browser_page import package_page
 from segconf.results.prediction_folder import PredictionFolder
 from segconf.review.page_archive import import_archive
 from tests.browsers import chromium
-from tests.model_pages import ChromiumTab, export_zip
+from tests.model_pages import ChromiumTab
 
 SIZES = ((128, 160), (192, 256))
 REPEATED = 12
@@ -37,17 +37,17 @@ LARGE = (5774, 8660)
 
 
 @contextmanager
-def opened(page: Path) -> Iterator[tuple[ChromiumTab, float]]:
+def opened(page: Path, downloads: Path | None = None) -> Iterator[tuple[ChromiumTab, float]]:
     """A page in a new browser, and the seconds until its model was ready."""
-    with tempfile.TemporaryDirectory() as folder:
-        downloads = Path(folder) / "downloads"
-        downloads.mkdir()
-        with chromium(Path(folder) / "profile", downloads) as driver:
-            tab = ChromiumTab(driver)
-            started = time.perf_counter()
-            tab.open(page.as_uri())
-            wait(tab, "document.body.dataset.ready")
-            yield tab, time.perf_counter() - started
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        chromium(Path(folder) / "profile", downloads or Path(folder)) as driver,
+    ):
+        tab = ChromiumTab(driver)
+        started = time.perf_counter()
+        tab.open(page.as_uri())
+        wait(tab, "document.body.dataset.ready")
+        yield tab, time.perf_counter() - started
 
 
 def wait(tab: ChromiumTab, script: str, *, seconds: float = 900) -> float:
@@ -62,12 +62,15 @@ def wait(tab: ChromiumTab, script: str, *, seconds: float = 900) -> float:
 
 def predicted(page: Path, images: list[Path], folder: Path) -> PredictionFolder:
     """What the page predicts, as a prediction folder."""
-    with opened(page) as (tab, _):
-        tab.driver.set_script_timeout(900)
+    downloads = folder.with_name(f"{folder.name} downloads")
+    downloads.mkdir()
+    with opened(page, downloads) as (tab, _):
         tab.give_files("files", images)
         wait(tab, f"{COUNT} === {len(images)}")
-        archive = export_zip(tab, folder.with_suffix(".zip"))
-    import_archive(PredictionFolder(folder), archive)
+        tab.run("document.getElementById('export-zip').click()")
+        while not (archives := list(downloads.glob("*.zip"))):
+            time.sleep(0.5)
+    import_archive(PredictionFolder(folder), archives[0])
     return PredictionFolder(folder)
 
 
@@ -123,14 +126,15 @@ def timed(page: Path, image: Path, folder: Path) -> list[str]:
 
 def dropped_at_once(page: Path, file: Path) -> float:
     """Seconds from dropping to the result, for a file that is dropped before the model is ready."""
-    with tempfile.TemporaryDirectory() as folder:
-        (Path(folder) / "d").mkdir()
-        with chromium(Path(folder) / "profile", Path(folder) / "d") as driver:
-            tab = ChromiumTab(driver)
-            tab.open(page.as_uri())
-            wait(tab, "!document.getElementById('guard')")
-            tab.give_files("files", [file])
-            return wait(tab, PICTURE_OF)
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        chromium(Path(folder) / "profile", Path(folder)) as driver,
+    ):
+        tab = ChromiumTab(driver)
+        tab.open(page.as_uri())
+        wait(tab, "!document.getElementById('guard')")
+        tab.give_files("files", [file])
+        return wait(tab, PICTURE_OF)
 
 
 def many(page: Path, folder: Path, image: Path) -> str:

@@ -21,15 +21,15 @@ ARCHIVE = f"onnxruntime-web-{VERSION}.tgz"
 FILES = {
     "code": "ort.wasm.bundle.min.mjs",
     "wasm": "ort-wasm-simd-threaded.wasm",
-    "gpu_code": "ort.webgpu.bundle.min.mjs",
-    "gpu_wasm": "ort-wasm-simd-threaded.asyncify.wasm",
+    "gpu_code": "ort.bundle.min.mjs",
+    "gpu_wasm": "ort-wasm-simd-threaded.jsep.wasm",
 }
 """Of its folder `dist`: the runtime for the processor, and that for the graphics card."""
 SHA256 = {
     "code": "11e64bd8ffe11bd1a2a2f0d6275fdfbbba7262f0b76b99b53d228a8a22ef3d90",
     "wasm": "3398c10d07d229bd91b364548e130e0e51a8e5704b88c7c083ebbeb78842dee2",
-    "gpu_code": "0730816731ce2cdfb06f273da065d4a1c7091eb9d1756a83b2916c8a89d015e2",
-    "gpu_wasm": "39f9f0894d478800487ed9f7dbe92618498db320cf55c8e3d89adff8dce658da",
+    "gpu_code": "d5fd02577ab51ec31243809e146c81600cd614786a7f9bf848ea8efbfc07af1c",
+    "gpu_wasm": "3ad23231b5bd6d9dda55a7f84606315e0bf35b6750c28ee993c987c54cacab0f",
 }
 WAY_OUT = (
     f"Get it with `npm pack {PACKAGE}` on a computer with npm, then run the same command with "

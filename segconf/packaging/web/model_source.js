@@ -39,8 +39,10 @@ const openSource = (data) => {
       blocks.worker = await unpacked(blocks.worker);
       painter = openWorker(blocks.worker);
       await painter.ask("settings", { settings: data.settings });
-      const graphics = blocks.gpu_wasm && (await navigator.gpu?.requestAdapter().catch(() => null));
-      if (graphics) { try { predictor = await startModel(blocks, "webgpu"); return "webgpu"; } catch (error) { console.info(`WebGPU: ${error.message}`); } }
+      const adapter = await navigator.gpu?.requestAdapter().catch(() => null);
+      // One that only imitates a graphics card is slower than WebAssembly.
+      const imitated = adapter?.isFallbackAdapter || adapter?.info?.isFallbackAdapter || adapter?.info?.architecture === "swiftshader";
+      if (adapter && !imitated) { try { predictor = await startModel(blocks, "webgpu"); return "webgpu"; } catch (error) { console.info(`WebGPU: ${error.message}`); } }
       predictor = await startModel(blocks, "wasm");
       return "wasm";
     },
