@@ -49,8 +49,11 @@ const addFiles = (found) => {
   }
   runQueue();
 };
+// Without a case there is nothing to decide, and nothing to draw on.
+const showWhetherEmpty = () => document.body.classList.toggle("empty", !cases.length);
 const addCase = (row) => {
   cases.push(row);
+  showWhetherEmpty();
   byName.set(row.case, row);
   makeItem(row);
   nameItem(row);
@@ -130,6 +133,7 @@ const listenToFiles = () => {
 const startIntake = async () => {
   listenToFiles();
   find("export-json").hidden = true;
+  showWhetherEmpty();
   showAbout();
   try {
     work.provider = await source.begin();
