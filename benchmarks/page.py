@@ -206,7 +206,7 @@ def report(model: str, size: int, rows: list[str], speed: list[str], load: str) 
             "",
             f"`python benchmarks/page.py FOLDER`: model {model}, page of {size / 1e6:.1f} MB,",
             "Chromium without a window, WebAssembly with one thread, on one core that other work",
-            "shared.",
+            "shared. Whatever the size of an image, the network sees its own grid.",
             "",
             *head(accuracy),
             *rows,
