@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 SOME_IMAGES_BROKEN = 3
 SHOWN_PROBLEMS = 10
+MOST_AT_ONCE = 256
+"""Images in a batch, and threads: more would fill the memory and win nothing."""
 
 
 def predict(
@@ -99,6 +101,7 @@ def predict(
         int | None,
         typer.Option(
             min=1,
+            max=MOST_AT_ONCE,
             help="Images per batch.",
             show_default="1 on a CPU, else 16",
             rich_help_panel="Speed",
@@ -108,6 +111,7 @@ def predict(
         int | None,
         typer.Option(
             min=1,
+            max=MOST_AT_ONCE,
             help="Threads that read and write.",
             show_default="processors",
             rich_help_panel="Speed",

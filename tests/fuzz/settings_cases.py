@@ -123,6 +123,8 @@ def settings_cases():
     for setting in ODD_SETTINGS:
         yield _given(f"settings/odd/{setting}", (*given, "--set", setting))
     yield from _option_cases()
+    for option in ("--batch-size", "--workers"):
+        yield _with_option("predict", BASES["predict"], (option, "9" * 11))
 
 
 def _written(path, text):

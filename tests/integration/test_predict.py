@@ -367,3 +367,11 @@ def test_an_export_never_writes_into_the_prediction_folder(maps):
         with pytest.raises(FileError, match="which is read"):
             run("export", maps, "--out", out)
     assert digests(maps) == before
+
+
+@pytest.mark.parametrize("option", ["--batch-size", "--workers"])
+def test_no_option_fills_the_memory(tmp_path, images, checkpoint, option):
+    out = tmp_path / "maps"
+    found = run("predict", images, "--out", out, "--checkpoint", checkpoint, option, 10**11)
+    assert found.exit_code == 2
+    assert not out.exists()
