@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from segconf.config.differences import setting_differences
 from segconf.config.loading import RENAMED, load_config, save_config
 from segconf.config.protocol import load_protocol
 from segconf.config.schema import ExperimentConfig
@@ -227,6 +228,20 @@ def test_a_saved_configuration_is_complete_and_comes_back(tmp_path):
     for section in keys.values():
         for key in section["properties"]:
             assert f"  {key}:" in text
+
+
+def test_what_was_not_given_is_left_to_a_data_set_of_labels(tmp_path):
+    planned = load_config(overrides=["training.epochs=3", "data.task=classification"])
+    save_config(planned, tmp_path / "planned.yaml", given_only=True)
+    assert "classes" not in (tmp_path / "planned.yaml").read_text()
+    again = load_config(tmp_path / "planned.yaml")
+    assert again == planned
+    assert again.model.model_fields_set == set()
+    decided = ["data.class_names=[a, b, c]", "model.classes=3", "data.size=[8, 8]"]
+    begun = load_config(tmp_path / "planned.yaml", overrides=decided)
+    assert setting_differences(begun, planned) == {}
+    other = load_config(overrides=["data.task=classification", "model.classes=4"])
+    assert set(setting_differences(begun, other)) == {"model.classes", "training.epochs"}
 
 
 def test_a_configuration_cannot_be_changed():

@@ -212,7 +212,7 @@ class _Job:
             case "training":
                 config = self.request.out / "configs" / f"{self.run.name}.yaml"
                 with replacing(config) as temporary:
-                    save_config(self.run.config, temporary)
+                    save_config(self.run.config, temporary, given_only=True)
                 settings = ["--config", str(config), "--out", folder]
                 return ["train", self.request.dataset, PLAIN, *settings, *data]
             case "calibrating":

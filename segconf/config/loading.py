@@ -87,9 +87,16 @@ def load_config(
     return config
 
 
-def save_config(config: ExperimentConfig, path: Path) -> None:
-    """Write the complete configuration, defaults included, so that `load_config` gives it back."""
-    write_text(path, yaml_text(config.model_dump(mode="json")))
+def save_config(config: ExperimentConfig, path: Path, *, given_only: bool = False) -> None:
+    """Write the complete configuration, defaults included, so that `load_config` gives it back.
+
+    Args:
+        config: what to write.
+        path: the file.
+        given_only: leave out what was not given, for a run that has not begun: a data set of
+            labels may decide it.
+    """
+    write_text(path, yaml_text(config.model_dump(mode="json", exclude_unset=given_only)))
 
 
 def _assign(values: dict[str, Any], key: str, value: object) -> None:
