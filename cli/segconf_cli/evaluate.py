@@ -44,7 +44,7 @@ def evaluate(
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="Out-of-distribution images: how well are they detected?",
+            help="Out-of-distribution images, or a data set: how well are they detected?",
             show_default="none",
             rich_help_panel="What is measured",
         ),

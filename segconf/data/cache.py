@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 
 from segconf.data.cases import Case, raise_problems
-from segconf.data.cifar_files import record_images
 from segconf.data.feature_tables import SUFFIX as TABLE_SUFFIX
 from segconf.data.feature_tables import features_of
 from segconf.data.preprocessing import Preprocessing
@@ -81,7 +80,7 @@ class PixelCache:
 
         def decode(case: Case) -> Pixels:
             if case.record is not None:
-                return _record_pixels(case.image_path, grid)
+                return slices_on_grid(grid.read(case.image_path).pixels, grid.size)
             image = grid.read(case.image_path, size=grid.size)
             return np.moveaxis(image.pixels, 0, -1)  # (H, W, C) or (D, H, W, C)
 
@@ -206,16 +205,6 @@ def _fingerprint(cases: Sequence[Case], settings: object, files: Sequence[Sequen
 def _files(case: Case, path: Path) -> Sequence[Path]:
     """Files that an image consists of."""
     return [path] if case.record is not None else format_of(path).files(path)
-
-
-def _record_pixels(path: Path, grid: Preprocessing) -> Pixels:
-    """All images (D, H, W, C) of a file of records, on the grid."""
-    images = record_images(path)
-    if grid.channels != images.shape[-1]:
-        raise DataError(
-            f"{path}: model.channels = {grid.channels}, but these images have {images.shape[-1]}."
-        )
-    return slices_on_grid(images.transpose(3, 0, 1, 2), grid.size)
 
 
 def _open(path: Path, shape: tuple[int, ...]) -> Pixels | None:

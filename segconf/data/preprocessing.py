@@ -3,8 +3,12 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from segconf.config.ranges import Task
 from segconf.config.schema import ExperimentConfig
+from segconf.data.cifar_files import SUFFIX, record_images
+from segconf.errors import DataError
 from segconf.images.io import read_image
 from segconf.images.types import DEFAULT_MAX_PIXELS, Image
 
@@ -36,6 +40,8 @@ class Preprocessing:
 
     def read(self, path: Path, *, size: tuple[int, int] | None = None) -> Image:
         """Pixels of a file, at its native size unless another one is given."""
+        if path.suffix == SUFFIX:
+            return self._records(path)
         return read_image(
             path,
             channels=self.channels,
@@ -43,3 +49,12 @@ class Preprocessing:
             max_pixels=self.max_pixels,
             window=self.intensity_window,
         )
+
+    def _records(self, path: Path) -> Image:
+        """All images of a file of records, (C, D, H, W) as if they were slices."""
+        pixels = np.moveaxis(record_images(path), -1, 0)
+        if self.channels != len(pixels):
+            raise DataError(
+                f"{path}: model.channels = {self.channels}, but these images have {len(pixels)}."
+            )
+        return Image(pixels, path)

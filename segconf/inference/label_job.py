@@ -7,24 +7,23 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from segconf.confidence import probabilities_of
-from segconf.data.cache import Pixels
+from segconf.confidence import FloatArray, probabilities_of
 from segconf.data.feature_tables import features_of
 from segconf.devices import usable_processors
 from segconf.errors import ConfigError, DataError
 from segconf.files import write_text
 from segconf.images.io import image_hash
 from segconf.images.naming import printable
-from segconf.inference.model import Model
+from segconf.inference.model import Model, NetworkInput
 from segconf.inference.pipeline import PredictOptions
 from segconf.inference.sources import Source, Sources
 from segconf.locks import locked
 from segconf.results.label_rows import (
     TABLE,
     LabelRow,
-    label_flags,
     label_table,
     read_label_table,
+    with_label_flags,
 )
 from segconf.results.prediction_folder import PredictionFolder
 from segconf.results.rows import NOT_FINITE, UNREADABLE
@@ -33,8 +32,6 @@ from segconf.runs.run_cases import batch_size
 WRITTEN_EVERY = 20
 """Batches after which the table is brought up to date: what an interruption can lose."""
 Progress = Callable[[int, int], None]
-TABLE_ENCODER = "mlp"
-"""The network that is trained on tables."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +39,7 @@ class _Read:
     """A row without a label yet and, where the file could be read, its pixels (1, h, w, C)."""
 
     row: LabelRow
-    pixels: Pixels | None = None
+    inputs: NetworkInput | None = None
 
 
 class LabelJob:
@@ -117,17 +114,17 @@ class LabelJob:
         if source.problem:
             return _failed(row, source.problem)
         try:
-            pixels, content = self._content(source)
+            inputs, content = self._content(source)
         except DataError as error:
             return _failed(row, str(error))
-        if pixels is None:
+        if inputs is None:
             return None
-        if len(pixels) > 1:
+        if len(inputs.pixels) > 1:
             return _failed(row, f"{source.path}: a volume; labels are for pictures.")
-        return _Read(replace(row, image_sha256=content), pixels)
+        return _Read(replace(row, image_sha256=content), inputs)
 
-    def _content(self, source: Source) -> tuple[Pixels | None, str]:
-        """Pixels (D, h, w, C) of an image or row and their hash; None where it is known."""
+    def _content(self, source: Source) -> tuple[NetworkInput | None, str]:
+        """Pixels of an image or row and their hash; None where it is known."""
         rows = None
         if source.record is not None:
             rows = features_of(source.path, [source.record])
@@ -138,36 +135,44 @@ class LabelJob:
         if known is not None and known.image_sha256 == content and not known.error:
             return None, content
         if rows is None:
-            return self._model.network_input(self._model.read(source.path)).pixels, content
+            return self._model.network_input(self._model.read(source.path)), content
         columns = self._model.config.model.channels
         if rows.shape[-1] != columns:
             raise DataError(
                 f"{source.path}: {rows.shape[-1]} columns of numbers, but the model was trained "
                 f"with {columns}."
             )
-        return rows, content
+        return NetworkInput(rows, None), content
 
     def _labeled(self, batch: Sequence[_Read]) -> list[LabelRow]:
         """The rows with their labels."""
-        pixels = [one.pixels for one in batch if one.pixels is not None]
-        if not pixels:
+        inputs = [one.inputs for one in batch if one.inputs is not None]
+        if not inputs:
             return [one.row for one in batch]
-        logits = self._model.grid_output(np.concatenate(pixels), None).logits[:, :, 0, 0]
-        outputs = iter(logits)  # (K,) each
-        return [one.row if one.pixels is None else self._row(one, next(outputs)) for one in batch]
+        described = [one.feature_pixels for one in inputs if one.feature_pixels is not None]
+        output = self._model.grid_output(
+            np.concatenate([one.pixels for one in inputs]),
+            np.concatenate(described) if described else None,
+        )
+        # (K,) and a score each
+        outputs = zip(output.logits[:, :, 0, 0], output.ood_scores.tolist(), strict=True)
+        return [one.row if one.inputs is None else self._row(one, *next(outputs)) for one in batch]
 
-    def _row(self, read: _Read, logits: np.ndarray[tuple[int], np.dtype[np.float32]]) -> LabelRow:
+    def _row(self, read: _Read, logits: FloatArray, ood_score: float) -> LabelRow:
         if not np.isfinite(logits).all():
             reason = f"{read.row.file}: the network's output for this image is not finite."
             return replace(read.row, flags=(NOT_FINITE,), error=printable(reason))
         probabilities = probabilities_of(logits)
         best = int(probabilities.argmax())
-        return replace(
+        row = replace(
             read.row,
             label=self._names[best],
             probabilities=tuple(probabilities.tolist()),
-            flags=label_flags(float(probabilities[best]), self._model.calibration),
+            ood_score=ood_score,
         )
+        detector = self._model.detector
+        limit = None if detector is None else detector.threshold
+        return with_label_flags(row, self._model.calibration, limit)
 
     def _write(self, rows: Sequence[LabelRow]) -> None:
         """Bring the table up to date; other shards write into the same one."""
@@ -187,7 +192,7 @@ def check_kind(model: Model, sources: Sources) -> None:
     Raises:
         ConfigError: the model was trained on the other.
     """
-    wants_table = model.config.model.encoder == TABLE_ENCODER
+    wants_table = model.config.has_table
     has_table = any(source.record is not None for source in sources.items)
     if wants_table != has_table:
         wanted = "a table (.csv)" if wants_table else "images"

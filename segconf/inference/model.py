@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,9 +47,12 @@ class GridOutput:
 
 @dataclass(frozen=True, slots=True)
 class NetworkInput:
-    """The slices of an image as the network and the detector take them, (D, h, w, C) each."""
+    """The slices of an image as the network and the detector take them, (D, h, w, C) each.
 
-    pixels: ByteArray
+    A row of a table is a slice of one pixel with a channel per column.
+    """
+
+    pixels: NDArray[Any]
     feature_pixels: ByteArray | None
     """None where the pass that predicts gives the features, or where there is no detector."""
 

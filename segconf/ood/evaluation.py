@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +11,12 @@ from numpy.typing import NDArray
 
 from segconf.confidence import probabilities_of
 from segconf.data.cache import Progress
-from segconf.data.cases import images_of
+from segconf.data.cases import Case, raise_problems
+from segconf.data.datasets.dataset import find_cases, is_named
 from segconf.devices import resolve_device
+from segconf.errors import ConfigError
 from segconf.evaluation.evaluate import EvaluationOptions
 from segconf.files import make_folder, write_text
-from segconf.images.types import Image
 from segconf.inference.sources import find_images
 from segconf.inference.torch_model import TorchModel
 from segconf.metrics.ranking_histogram import Groups
@@ -66,7 +67,7 @@ _DEFINITIONS = {
     "detection_error": "smallest mean of the fractions of own images flagged and others accepted",
     "fpr95": "fraction of others accepted where nearest to 95% of the own images are",
     FEATURES: "Mahalanobis distance of means of encoder features from those of training images",
-    CONFIDENCE: "1 - mean confidence of the pixels",
+    CONFIDENCE: "1 - mean confidence of the pixels; of labels 1 - maximum softmax probability",
 }
 
 
@@ -101,7 +102,8 @@ def evaluate_ood(
 
     Args:
         run_path: the run folder.
-        folder: images of another kind, read as `predict` reads them.
+        folder: images of another kind, read as `predict` reads them; or the name of a data set,
+            whose test images are taken.
         out: folder of the report.
         options: split, data and device.
         on_progress: called with what is done, how many images are, and how many there are.
@@ -109,12 +111,12 @@ def evaluate_ood(
     run = RunFolder(run_path)
     model = TorchModel(run_path, device=resolve_device(options.device))
     cases, _ = masked_cases(run, options.split, options.data)
-    paths = [source.path for source in find_images([folder]).items]
+    if run.config().has_table:
+        raise ConfigError("ood: this run classifies rows of a table, not images.")
     # Both as `predict` reads them. The cache of a training decodes JPEGs at a reduced size, and a
     # score that sees fine structure would tell the two ways of reading apart.
-    files = [image.path for image in images_of(cases)]
-    own = _scores_of(model, files, options.split, on_progress)
-    others = _scores_of(model, paths, "out-of-distribution images", on_progress)
+    own = _scores_of(model, _files(cases), options.split, on_progress)
+    others = _scores_of(model, _other_files(folder), "out-of-distribution images", on_progress)
     metrics = {name: detection_metrics(own[name], others[name]) for name in own}
     known = model.detector
     flagged = None
@@ -146,21 +148,51 @@ def evaluate_ood(
     return report
 
 
+@dataclass(frozen=True, slots=True)
+class _File:
+    """An image or, of a file that holds many of them, the records that are meant."""
+
+    path: Path
+    records: tuple[int, ...] = ()
+
+
+def _files(cases: Sequence[Case]) -> list[_File]:
+    records: dict[Path, list[int]] = {}
+    for case in cases:
+        records.setdefault(case.image_path, [])
+        if case.record is not None:
+            records[case.image_path].append(case.record)
+    return [_File(path, tuple(own)) for path, own in records.items()]
+
+
+def _other_files(folder: Path) -> list[_File]:
+    if not folder.exists() and is_named(str(folder)):
+        found = find_cases(str(folder))
+        raise_problems(found.problems, found.root)
+        return _files(found.test)
+    return [_File(source.path) for source in find_images([folder]).items]
+
+
 def _scores_of(
-    model: TorchModel, paths: Sequence[Path], label: str, on_progress: Progress | None
+    model: TorchModel, files: Sequence[_File], label: str, on_progress: Progress | None
 ) -> dict[str, Floats]:
-    """Both scores (N,) of files; those of a volume are the means of its slices."""
+    """Both scores (N,) of images; those of a volume are the means of its slices."""
     parts = []
-    for number, path in enumerate(paths, 1):
-        slices = _scores(model, model.read(path))
-        parts.append({name: values.mean(keepdims=True) for name, values in slices.items()})
+    for number, file in enumerate(files, 1):
+        slices = _scores(model, file)
+        if not file.records:
+            slices = {name: values.mean(keepdims=True) for name, values in slices.items()}
+        parts.append(slices)
         if on_progress is not None:
-            on_progress(label, number, len(paths))
+            on_progress(label, number, len(files))
     return _joined(parts)
 
 
-def _scores(model: TorchModel, image: Image) -> dict[str, Floats]:
-    """Both scores (D,) of the slices of an image, high = unlike."""
+def _scores(model: TorchModel, file: _File) -> dict[str, Floats]:
+    """Both scores (D,) of the slices, or of the chosen records, of a file; high = unlike."""
+    image = model.read(file.path)
+    if file.records:
+        image = replace(image, pixels=image.pixels[:, list(file.records)])
     inputs = model.network_input(image)
     output = model.grid_output(inputs.pixels, inputs.feature_pixels)
     means = [probabilities_of(one).max(axis=0).mean() for one in output.logits]

@@ -20,6 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from segconf.config.ranges import Task
 from segconf.config.schema import ExperimentConfig
 from segconf.data.cases import Case
 from segconf.data.preprocessing import Preprocessing
@@ -45,8 +46,13 @@ _COARSE = 0.05
 _SEED = 0
 
 
-def feature_grid(size: Size) -> Size:
-    """Grid on which images are described: that of the network, where it is of moderate size."""
+def feature_grid(size: Size, task: Task) -> Size:
+    """Grid on which images are described: that of the network, where it is of moderate size.
+
+    A classifier always has its own: others take no other one, or many times longer.
+    """
+    if task == "classification":
+        return size
     return size if FEWEST_PIXELS <= math.prod(size) <= MOST_PIXELS else USUAL_GRID
 
 
@@ -56,7 +62,7 @@ def band_of(cases: Sequence[Case], grid: Size) -> Size:
     The coarsest 5% of the heights and of the widths are left out: a few thumbnails among the
     training images must not blind the detector.
     """
-    if not cases:
+    if not cases or cases[0].record is not None:  # all records of a file have the same size
         return grid
     paths = {case.image_path for case in cases}
     sizes = np.array([read_header(path).size for path in sorted(paths)])  # (N, 2)
@@ -184,7 +190,7 @@ def describe_cases(
         for row in files[path]:
             # Seeded by the case: the same with any number of processes.
             generator = np.random.default_rng((_SEED, row))
-            index = cases[row].slice_index or 0
+            index = cases[row].record or cases[row].slice_index or 0
             found[row] = extractor.features(extractor.views(image, index, generator))
         if on_image is not None and group.is_first:
             on_image(len(found), len(rows))

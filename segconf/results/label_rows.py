@@ -1,20 +1,21 @@
 """Rows of `predictions.csv`: the label of an image, its confidence, and all probabilities."""
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from segconf.calibration.stored import Calibration
 from segconf.csv_tables import number_in, read_table, table_text
 from segconf.errors import DataError
-from segconf.results.rows import NOTE, SEPARATOR
+from segconf.results.rows import NOTE, OUT_OF_DISTRIBUTION, SEPARATOR
 
 TABLE = "predictions.csv"
 PROBABILITY = "p_"
 """Before the name of a class, the column of its probability."""
 LOW_CONFIDENCE = "low confidence"
 _FIRST = ("case", "label", "confidence")
-_LAST = ("flags", "group", "file", "image_sha256", "error")
+_LAST = ("flags", "ood_score", "group", "file", "image_sha256", "error")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +28,8 @@ class LabelRow:
         group: what the image belongs to, such as a patient.
         label: name of the class; empty where the image could not be predicted.
         probabilities: of all classes, after the calibration.
-        flags: reasons to refer the image to an expert.
+        flags: the main reason to refer the image to an expert, if there is one, then notes.
+        ood_score: distance from the training images; nan where the run has no detector.
         image_sha256: of the content of the file.
         error: why it could not be predicted; empty otherwise.
     """
@@ -38,6 +40,7 @@ class LabelRow:
     label: str = ""
     probabilities: tuple[float, ...] = ()
     flags: tuple[str, ...] = ()
+    ood_score: float = math.nan
     image_sha256: str = ""
     error: str = ""
 
@@ -52,10 +55,22 @@ class LabelRow:
         return any(not flag.startswith(NOTE) for flag in self.flags)
 
 
-def label_flags(confidence: float, calibration: Calibration) -> tuple[str, ...]:
-    """Reasons to refer an image; a model without a calibration refers none."""
+def with_label_flags(row: LabelRow, calibration: Calibration, ood_limit: float | None) -> LabelRow:
+    """The row with its flags: an image is referred for the first reason, others become notes.
+
+    Args:
+        row: with its label.
+        calibration: of the model; one without a rule refers no image for its confidence.
+        ood_limit: out-of-distribution score above which an image is referred, if there is a
+            detector.
+    """
+    reasons = []
+    if ood_limit is not None and row.ood_score > ood_limit:
+        reasons.append(OUT_OF_DISTRIBUTION)
     rule = calibration.label_referral
-    return (LOW_CONFIDENCE,) if rule is not None and confidence < rule.threshold else ()
+    if rule is not None and row.confidence is not None and row.confidence < rule.threshold:
+        reasons.append(LOW_CONFIDENCE)
+    return replace(row, flags=(*reasons[:1], *(NOTE + words for words in reasons[1:])))
 
 
 def label_table(rows: Iterable[LabelRow], class_names: Sequence[str]) -> str:
@@ -72,7 +87,8 @@ def _cells(row: LabelRow, class_names: Sequence[str]) -> list[object]:
     known = [f"{value:.6f}" for value in row.probabilities] or [""] * len(class_names)
     confidence = "" if row.confidence is None else f"{row.confidence:.6f}"
     flags = SEPARATOR.join(row.flags)
-    last = [flags, row.group, row.file, row.image_sha256, row.error]
+    distance = "" if math.isnan(row.ood_score) else f"{row.ood_score:.6g}"
+    last = [flags, distance, row.group, row.file, row.image_sha256, row.error]
     return [row.case, row.label, confidence, *known, *last]
 
 
@@ -103,6 +119,7 @@ def _row(cells: Mapping[str, str], class_names: Sequence[str]) -> LabelRow:
         label=cells["label"],
         probabilities=tuple(numbers),
         flags=tuple(flags.split(SEPARATOR)) if flags else (),
+        ood_score=number_in(cells, "ood_score") if cells["ood_score"] else math.nan,
         image_sha256=cells["image_sha256"],
         error=cells["error"],
     )

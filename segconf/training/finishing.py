@@ -35,7 +35,7 @@ def finish_run(
     if not group.agree(run.best_file.is_file()):
         return  # no epoch has finished
     sha256 = group.agree(weights_hash(run.path))
-    has_detector = config.training.ood_detector and config.data.task == "segmentation"
+    has_detector = config.training.ood_detector and not config.has_table
     if has_detector and not group.agree(_has_detector(run, sha256)):
         _fit_detector(config, run, split, group, listener, sha256)
     if calibrate:
@@ -65,7 +65,7 @@ def _fit_detector(
     device = torch.device("cpu") if group.world > 1 else None
     network = load_checkpoint(run.path, device=device).model
     chosen = described_cases(split)
-    grid = feature_grid(config.data.size)
+    grid = feature_grid(config.data.size, config.data.task)
     band = band_of(next(iter(chosen.values())), grid)
     extractor = FeatureExtractor.of(network, config, grid, band)
     if extractor is None:

@@ -1,4 +1,4 @@
-"""Labels beyond the journey: query, active learning, surrogates."""
+"""Labels beyond the journey: query, active learning, surrogates, images of another kind."""
 
 import csv
 import json
@@ -15,6 +15,7 @@ from segconf.config.loading import load_config
 from segconf.inference.model import load_model
 from segconf.runs.run_folder import RunFolder
 from segconf.training.train import train
+from tests.cifar_records import files_of, write
 from tests.conftest import COLOURS, coloured, write_classes
 from tests.references import metrics as reference
 
@@ -170,3 +171,67 @@ def test_surrogates_follow_from_the_snapshots(run, colours, segconf, tmp_path):
         for name, scores in values.items():
             expected = reference.aurc(scores, correct)
             assert found[epoch, name] == pytest.approx(expected, abs=1e-9), (epoch, name)
+
+
+def chessboards(folder, count=6, size=8):
+    """Pictures that no colour explains."""
+    folder.mkdir(parents=True)
+    board = np.indices((size, size)).sum(axis=0) % 2 * 255
+    for number in range(count):
+        shifted = np.roll(board, number, axis=0).astype(np.uint8)
+        Image.fromarray(shifted[..., None].repeat(3, axis=2)).save(folder / f"{number}.png")
+    return folder
+
+
+def separation(own, others):
+    """AUROC and detection error of a score that is high for others, pair by pair."""
+    pairs = [(a < b) + (a == b) / 2 for a in own for b in others]
+    errors = [
+        (sum(a > limit for a in own) / len(own) + sum(b <= limit for b in others) / len(others)) / 2
+        for limit in (-np.inf, *own, *others)
+    ]
+    return sum(pairs) / len(pairs), min(errors)
+
+
+def test_other_images_are_told_by_maximum_softmax_and_by_features(run, colours, segconf, tmp_path):
+    boards = chessboards(tmp_path / "boards")
+    code, text, error = segconf("evaluate", run, "--ood", boards, "--device", "cpu", "--out", "out")
+    assert code == 0, error
+    found = json.loads((tmp_path / "out/ood.json").read_text())
+    assert (found["images"], found["others"]) == (9, 6)
+    model = load_model(run, device="cpu", batch_size=1)
+    scores = [
+        [1 - max(reference.softmax(one)) for one in logits_of(model, sorted(paths)).tolist()]
+        for paths in ((colours / "test").glob("*/*.png"), boards.glob("*.png"))
+    ]
+    expected = separation(*scores)
+    measured = found["metrics"]["confidence"]
+    assert (measured["auroc"], measured["detection_error"]) == pytest.approx(expected)
+    assert found["metrics"]["features"]["auroc"] == 1
+    assert "features" in text
+    code, _, error = segconf("predict", boards, "--out", "maps", "--checkpoint", run)
+    assert code == 0, error
+    for row in table(tmp_path / "maps/predictions.csv"):
+        assert row["flags"].startswith("out of distribution")
+        assert float(row["ood_score"]) > found["threshold"]
+
+
+def test_records_are_compared_with_those_of_another_data_set(segconf, tmp_path):
+    for version in (10, 100):
+        write(tmp_path / f"data/cifar{version}", files_of(version)[0])
+    flags = ("--epochs", "1", "--device", "cpu", "--out", "run", "--set")
+    settings = ("model.encoder=preact_resnet8", "--set", "model.encoder_weights=none")
+    code, _, error = segconf("train", "cifar10", *flags, *settings)
+    assert code == 0, error
+    code, _, error = segconf("evaluate", "run", "--ood", "cifar100", "--device", "cpu")
+    assert code == 0, error
+    found = json.loads((tmp_path / "run/evaluation/test/ood.json").read_text())
+    assert (found["images"], found["others"]) == (4, 4)
+    assert set(found["metrics"]) == {"features", "confidence"}
+    model = load_model(tmp_path / "run", device="cpu", batch_size=1)
+    scores = []
+    for version, name in ((10, "test_batch"), (100, "test")):
+        images = [one for id_, one in files_of(version)[1].items() if id_.startswith(f"{name}/")]
+        logits = [model.grid_logits(one[None])[0, :, 0, 0].tolist() for one in images]
+        scores.append([1 - max(reference.softmax(one)) for one in logits])
+    assert found["metrics"]["confidence"]["auroc"] == pytest.approx(separation(*scores)[0])

@@ -39,7 +39,8 @@ HASH = "ab" * 32
     ],
 )
 def test_images_are_described_on_a_grid_of_moderate_size(size, expected):
-    assert feature_grid(size) == expected
+    assert feature_grid(size, "segmentation") == expected
+    assert feature_grid(size, "classification") == size
 
 
 def test_the_band_is_no_finer_than_the_coarsest_images(tmp_path):
