@@ -93,13 +93,13 @@ BASES = {
     "compare": ("compare", "run", "--out", "new"),
     "score": ("score", "maps", "@discs/test/masks", "--out", "new"),
     "surrogates": ("surrogates", "run", "--out", "new"),
-    "demo": ("demo",),
+    "demo": ("demo", "--quick"),
     "active": ("active", "@discs", "--config", "missing.yaml"),
     "benchmark": ("benchmark", "@discs", "--config", "missing.yaml"),
     "package": ("package", "run", "--format", "onnx", "--out", "new"),
 }
 """A valid command to which an odd option is added. `active` and `benchmark` train for long, so they
-get a missing experiment file; `demo` is only tried with folders that it refuses."""
+get a missing experiment file; `demo` trains nothing, and its folders are those that it refuses."""
 SKIPPED = {("data", "--download"), ("data", "--keep-archives"), ("train", "--resume")}
 REFUSED_FOLDERS = ("/dev/null", "/dev/null/x", "file")
 VALUES_EACH = 3
