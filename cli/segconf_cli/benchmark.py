@@ -30,7 +30,7 @@ def benchmark(
     labeled: Annotated[
         str | None,
         typer.Option(
-            help="Numbers of training masks, such as 125,250,500.",
+            help="Numbers of training masks or labels, such as 125,250,500.",
             show_default="all",
             rich_help_panel="Protocol",
         ),
@@ -95,7 +95,19 @@ def benchmark(
 
     Example: segconf benchmark isic --labeled 125,250 --seeds 3 --paper
     """
-    from segconf.comparison.benchmark import BenchmarkRequest, build_tables, plan_runs, write_tables
+    from segconf.comparison.benchmark import (
+        BenchmarkRequest,
+        benchmark_cases,
+        build_tables,
+        check_folder,
+        check_runs,
+        plan_runs,
+        write_tables,
+    )
+    from segconf.errors import ConfigError
+
+    if jobs < 1:
+        raise ConfigError(f"--jobs {jobs}: expected a number from 1.")
 
     request = BenchmarkRequest(
         dataset,
@@ -110,7 +122,11 @@ def benchmark(
         calibrate=calibrate,
         labeled_lists=labeled_lists,
     )
-    runs = plan_runs(request)
+    prepare(dataset, data)
+    found = benchmark_cases(request)
+    runs = plan_runs(request, found)
+    check_runs(runs, dataset)
+    check_folder(out, found)
     failed = [status for status in _carry_out(runs, request, jobs) if status.state == "failed"]
     tables = build_tables(runs, paper=paper)
     for table, folder in zip(tables, write_tables(tables, out), strict=True):
@@ -129,16 +145,9 @@ def _carry_out(
     runs: Sequence[PlannedRun], request: BenchmarkRequest, jobs: int
 ) -> tuple[Status, ...]:
     """Do what is missing, and show it."""
-    from segconf.comparison.benchmark import check_folder, check_runs
     from segconf.comparison.launcher import Launcher, carry_out, command_launcher
-    from segconf.errors import ConfigError
     from segconf_cli.progress import benchmark_view
 
-    if jobs < 1:
-        raise ConfigError(f"--jobs {jobs}: expected a number from 1.")
-    check_runs(runs, request.dataset)
-    prepare(request.dataset, request.data)
-    check_folder(request)
     launch = command_launcher([sys.executable, "-m", "segconf_cli"])
     try:
         with _terminable(), benchmark_view() as view:

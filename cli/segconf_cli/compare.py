@@ -27,7 +27,7 @@ def compare(
         str | None, typer.Option(help="Method to compare with.", show_default="softmax")
     ] = None,
     paper: Annotated[
-        int | None, typer.Option(help="Add the published numbers for 125, 250, 500 or 2000 labels.")
+        int | None, typer.Option(help="Add the published numbers for so many labels, such as 250.")
     ] = None,
     out: Annotated[
         Path | None, typer.Option(help="Folder for table.md, .csv, .tex and curves.png.")
@@ -169,7 +169,8 @@ def _short_name(name: str, labels: str) -> str:
     """The name of a row without what the title says."""
     if not labels:
         return name
-    return name.replace(f" ({labels}, published)", ", published").replace(f" ({labels})", "")
+    name = name.replace(f" ({labels})", "")
+    return re.sub(rf" \({labels}, (.*)\)$", r", \1", name)
 
 
 class Column(NamedTuple):

@@ -9,15 +9,16 @@ from segconf.comparison.compare import (
     Comparison,
     Evaluated,
     compare_evaluated,
+    has_published,
     read_evaluation,
 )
-from segconf.comparison.published import PUBLISHED
 from segconf.comparison.tables import write_comparison
 from segconf.config.differences import setting_differences
 from segconf.config.loading import load_config
 from segconf.config.protocol import load_protocol, paper_protocol
 from segconf.config.schema import ExperimentConfig
-from segconf.data.datasets.dataset import dataset_key, find_cases
+from segconf.data.cases import CaseSet
+from segconf.data.datasets.dataset import FindOptions, dataset_key, find_cases
 from segconf.data.splits import read_id_list
 from segconf.errors import ConfigError
 from segconf.methods.method import method_of
@@ -25,6 +26,7 @@ from segconf.outputs import check_output
 from segconf.registry import METHODS
 from segconf.runs.epochs import read_progress
 from segconf.runs.run_folder import RunFolder
+from segconf.training.task import settled
 
 SPLIT = "test"
 
@@ -42,7 +44,7 @@ class BenchmarkRequest:
 
     Attributes:
         dataset: `isic`, `demo` or a folder.
-        labeled: numbers of training masks; None stands for all.
+        labeled: numbers of training masks or labels; None stands for all.
         labeled_lists: folder with a list of ids for each of these numbers, such as
             `labeled_125.txt`; without it, the seed of a run draws them.
         methods: values of `training.method`.
@@ -119,14 +121,32 @@ class PlannedRun:
         return (self.folder / "evaluation" / name / "metrics.json").is_file()
 
 
-def plan_runs(request: BenchmarkRequest) -> tuple[PlannedRun, ...]:
+def benchmark_cases(request: BenchmarkRequest) -> CaseSet:
+    """The data set of a benchmark.
+
+    Raises:
+        ConfigError: the request or the settings that all methods share have a mistake.
+        DataError: there is no such data set, or it is none for the task.
+    """
+    _check(request)
+    shared = load_config(request.config, overrides=request.overrides)
+    return find_cases(request.dataset, request.data, options=FindOptions.of(shared.data))
+
+
+def plan_runs(request: BenchmarkRequest, found: CaseSet | None = None) -> tuple[PlannedRun, ...]:
     """One run for each number of labels, method and seed, in the order in which they are done.
+
+    Args:
+        request: what was asked for.
+        found: the data set, which decides the task and settings that follow from it; one for masks
+            when not given.
 
     Raises:
         ConfigError: with every mistake of the files and of the request.
     """
     _check(request)
-    protocol = paper_protocol() if request.protocol is None else load_protocol(request.protocol)
+    task = "segmentation" if found is None else found.task
+    protocol = load_protocol(request.protocol) if request.protocol else paper_protocol(task)
     origin = "protocol of the paper" if request.protocol is None else str(request.protocol)
     runs, mistakes = [], []
     for labels in request.labeled:
@@ -141,6 +161,7 @@ def plan_runs(request: BenchmarkRequest) -> tuple[PlannedRun, ...]:
                         overrides=request.overrides,
                         flags=flags,
                     )
+                    config = config if found is None else settled(config, found)
                 except ConfigError as error:
                     mistakes.append(str(error))
                     continue
@@ -167,14 +188,13 @@ def _chosen_labels(labels: int | None, lists: Path | None) -> dict[str, object]:
     return {"data.labeled_list": str(file)}
 
 
-def check_folder(request: BenchmarkRequest) -> None:
+def check_folder(out: Path, found: CaseSet) -> None:
     """Refuse a folder that lies among the images, or holds something else than benchmarks.
 
     Raises:
         FileError: it does.
     """
-    images = find_cases(request.dataset, request.data).folders()
-    check_output(request.out, inputs=images, known=("logs", "configs", "tables", "*-seed*"))
+    check_output(out, inputs=found.folders(), known=("logs", "configs", "tables", "*-seed*"))
 
 
 def check_runs(runs: Sequence[PlannedRun], dataset: str) -> None:
@@ -239,7 +259,9 @@ def build_tables(runs: Sequence[PlannedRun], *, paper: bool = False) -> tuple[Be
         BenchmarkTable(
             labels,
             compare_evaluated(
-                evaluated, split=SPLIT, paper=labels if paper and labels in PUBLISHED else None
+                evaluated,
+                split=SPLIT,
+                paper=labels if paper and has_published(evaluated[0], labels) else None,
             ),
         )
         for labels, evaluated in by_labels.items()

@@ -15,7 +15,8 @@ import torch
 from numpy.typing import NDArray
 
 from segconf.checkpoints.weights import BEST, weights_hash
-from segconf.comparison.published import PUBLISHED, PUBLISHED_METRICS
+from segconf.comparison.published import PUBLISHED_METRICS, PublishedSet, published_set
+from segconf.config.ranges import Task
 from segconf.errors import CheckpointError, ConfigError
 from segconf.evaluation.image_counts import IMAGE_COUNTS, ImageCounts, load_image_counts
 from segconf.evaluation.reading import read_metrics
@@ -40,6 +41,16 @@ class Evaluated:
     about: Mapping[str, Any]
     metrics: Mapping[str, float]  # raw, strict
     counts: ImageCounts
+
+    @property
+    def task(self) -> Task:
+        """What was evaluated."""
+        return "segmentation" if self.counts.labels is None else "classification"
+
+    @property
+    def classes(self) -> int:
+        """Classes of the labels; 0 for masks."""
+        return len(self.about.get("classes", ()))
 
     @property
     def group(self) -> str:
@@ -113,7 +124,7 @@ class Comparison:
     def has_labels(self) -> bool:
         """Whether labels of images were evaluated, not masks."""
         ours = next(row for row in self.rows if not row.is_published)
-        return ours.runs[0].counts.labels is not None
+        return ours.runs[0].task == "classification"
 
     def best(self, metric: str) -> float:
         """The best of our rows."""
@@ -156,10 +167,7 @@ def compare_evaluated(
     names = [chosen, *(name for name in groups if name != chosen)]
     rows = _with_differences([_row(name, groups[name]) for name in names])
     if paper is not None:
-        if paper not in PUBLISHED:
-            known = ", ".join(map(str, PUBLISHED))
-            raise ConfigError(f"paper = {paper} labels: the paper has numbers for {known}.")
-        rows += [_published(name, paper) for name in PUBLISHED[paper]]
+        rows += _published(_known(evaluated[0]), paper)
     return Comparison(tuple(rows), chosen, split)
 
 
@@ -276,7 +284,33 @@ def _have_same_seeds(row: Row, baseline: Row) -> bool:
     return own == other and None not in own and len(set(own)) == len(own)
 
 
-def _published(method: str, labels: int) -> Row:
-    numbers = dict(zip(PUBLISHED_METRICS, PUBLISHED[labels][method], strict=True))
-    values = {metric: value / METRICS[metric].scale for metric, value in numbers.items()}
-    return Row(f"{method} ({labels} labels, published)", (), values, {}, {}, {})
+def has_published(run: Evaluated, labels: int) -> bool:
+    """Whether the paper has numbers for the task of a run and this number of labels."""
+    known = published_set(run.task, run.classes)
+    return known is not None and labels in known.rows
+
+
+def _known(run: Evaluated) -> PublishedSet:
+    known = published_set(run.task, run.classes)
+    if known is None:
+        raise ConfigError(
+            f"paper: it has no numbers for labels of {run.classes} classes, only for 2 (cancer "
+            "survival), 10 (CIFAR-10) and 100 (CIFAR-100)."
+        )
+    return known
+
+
+def _published(known: PublishedSet, labels: int) -> list[Row]:
+    """The rows of the paper; those for labels name the data set, which may not be that of ours."""
+    if labels not in known.rows:
+        numbers = ", ".join(map(str, known.rows))
+        raise ConfigError(f"paper = {labels} labels: the paper has numbers for {numbers}.")
+    place = f"{known.name}, " if known.task == "classification" else ""
+    rows = []
+    for method, cells in known.rows[labels].items():
+        values = {
+            metric: value / METRICS[metric].scale
+            for metric, value in zip(PUBLISHED_METRICS[known.task], cells, strict=True)
+        }
+        rows.append(Row(f"{method} ({labels} labels, {place}published)", (), values, {}, {}, {}))
+    return rows

@@ -6,13 +6,16 @@ from typing import Any
 
 from pydantic import Field, ValidationError, field_validator
 
-from segconf.config.ranges import Count, Section
+from segconf.config.ranges import Count, Section, Task
 from segconf.config.yaml_text import read_yaml
 from segconf.errors import ConfigError
 from segconf.registry import METHODS
 
-PAPER_EPOCHS = {125: 1500, 250: 700, 500: 300, 2000: 200}
-"""Epochs of the paper's baselines by number of labels: about the steps of 200 epochs over all."""
+PAPER_EPOCHS: Mapping[Task, Mapping[int, int]] = {
+    "segmentation": {125: 1500, 250: 700, 500: 300, 2000: 200},
+    "classification": {2500: 2700, 5000: 1200, 10000: 600, 50000: 300},
+}
+"""Epochs of the paper's baselines by number of labels: about as many steps with all numbers."""
 
 Settings = Mapping[str, Any]
 """Values by `section.key`."""
@@ -75,17 +78,22 @@ def load_protocol(path: Path) -> Protocol:
         raise ConfigError("\n".join(lines)) from None
 
 
-def paper_protocol() -> Protocol:
-    """The paper's: 200 epochs of 32 + 64 images for `consistency`, 64 images for its rivals."""
+def paper_protocol(task: Task) -> Protocol:
+    """The paper's, for `consistency` and its rivals.
+
+    Masks: 200 epochs of 32 + 64 images, rivals 64 images a step. Labels, as with CIFAR: 300 epochs
+    of 64 + 128 images, rivals 128 images a step.
+    """
+    epochs, labeled = (200, 32) if task == "segmentation" else (300, 64)
     baseline = MethodProtocol(
-        settings={"training.batch_labeled": 64},
-        labels={labels: {"training.epochs": epochs} for labels, epochs in PAPER_EPOCHS.items()},
+        settings={"training.batch_labeled": 2 * labeled},
+        labels={labels: {"training.epochs": n} for labels, n in PAPER_EPOCHS[task].items()},
     )
     ours = MethodProtocol(
         settings={
-            "training.epochs": 200,
-            "training.batch_labeled": 32,
-            "training.batch_unlabeled": 64,
+            "training.epochs": epochs,
+            "training.batch_labeled": labeled,
+            "training.batch_unlabeled": 2 * labeled,
         }
     )
     return Protocol(methods=dict.fromkeys(METHODS.names(), baseline) | {"consistency": ours})

@@ -18,19 +18,19 @@ PADDING = 4
 logger = logging.getLogger(__name__)
 
 
-def settled(config: ExperimentConfig, found: CaseSet, split: Split) -> ExperimentConfig:
+def settled(config: ExperimentConfig, found: CaseSet) -> ExperimentConfig:
     """The configuration with what the data set decides, for labels; for masks as it is.
 
     Settings that were given stay. Others become those of the data set, or of classification.
 
     Raises:
         ConfigError: a setting contradicts the data set.
-        DataError: the data set is broken, or a class has no label.
+        DataError: the data set is broken.
     """
     if found.task == "segmentation":
         return config
     raise_problems(found.problems, found.root)
-    _check_classes(config, found, split)
+    _check_classes(config, found)
     data: dict[str, Any] = {"task": found.task, "class_names": found.class_names}
     if found.columns is None and "size" not in config.data.model_fields_set:
         data["size"] = _size(found)
@@ -52,13 +52,22 @@ def settled(config: ExperimentConfig, found: CaseSet, split: Split) -> Experimen
     )
 
 
-def _check_classes(config: ExperimentConfig, found: CaseSet, split: Split) -> None:
+def _check_classes(config: ExperimentConfig, found: CaseSet) -> None:
     names = found.class_names
     if "classes" in config.model.model_fields_set and config.model.classes != len(names):
         raise ConfigError(
             f"model.classes = {config.model.classes}: {found.root} has {len(names)} classes "
             f"({', '.join(names[:10])}{', ...' if len(names) > 10 else ''}). Leave it out."  # noqa: PLR2004
         )
+
+
+def check_labels(found: CaseSet, split: Split) -> None:
+    """Refuse fewer labels than classes.
+
+    Raises:
+        DataError: a class has no label.
+    """
+    names = found.class_names
     if len(split.labeled) < len(names):
         raise DataError(
             f"{found.root}: {len(names)} classes, but {len(split.labeled)} labeled training "

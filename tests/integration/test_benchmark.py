@@ -318,9 +318,9 @@ def test_the_view_on_a_terminal():
         (["--labeled", "4"], "softmax with 4 labels"),
     ],
 )
-def test_mistakes_are_explained_before_anything_starts(tmp_path, arguments, named):
+def test_mistakes_are_explained_before_anything_starts(folder_dataset, tmp_path, arguments, named):
     result = CliRunner().invoke(
-        app, ["benchmark", "isic", "--out", str(tmp_path / "o"), *arguments]
+        app, ["benchmark", str(folder_dataset), "--out", str(tmp_path / "o"), *arguments]
     )
     assert isinstance(result.exception, SegconfError)
     assert named in str(result.exception)

@@ -1,7 +1,8 @@
-"""Labels beyond the journey: query, active learning, surrogates, images of another kind."""
+"""Labels beyond the journey: query, active learning, surrogates, other images, benchmark."""
 
 import csv
 import json
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -235,3 +236,46 @@ def test_records_are_compared_with_those_of_another_data_set(segconf, tmp_path):
         logits = [model.grid_logits(one[None])[0, :, 0, 0].tolist() for one in images]
         scores.append([1 - max(reference.softmax(one)) for one in logits])
     assert found["metrics"]["confidence"]["auroc"] == pytest.approx(separation(*scores)[0])
+
+
+def test_benchmark_of_a_folder_of_classes(colours, segconf, tmp_path):
+    (tmp_path / "protocol.yaml").write_text(
+        "methods: {softmax: {settings: {training.epochs: 2}}, "
+        "consistency: {settings: {training.epochs: 1}}}"
+    )
+    asked = ("--labeled", "9", "--methods", "softmax,consistency", "--protocol", "protocol.yaml")
+    # Neither the task nor the classes nor the grid are given: the data set decides them.
+    settings = [part for one in SETTINGS[2:] for part in ("--set", one)]
+    arguments = ("benchmark", colours, *asked, *settings, "--out", "out", "--paper")
+    code, text, error = segconf(*arguments)
+    assert code == 0, error
+    assert "accuracy" in text
+    assert "mIoU" not in text
+    assert "The paper has no numbers for 9 labels" in error
+    rows = {row["row"]: row for row in table(tmp_path / "out/tables/9-labels/table.csv")}
+    assert set(rows) == {"softmax (9 labels)", "consistency (9 labels)"}
+    folder = tmp_path / "out/consistency-9-seed0"
+    metrics = json.loads((folder / "evaluation/test/metrics.json").read_text())
+    for name in ("accuracy", "aurc", "eaurc", "augrc", "fpr95", "ece", "nll", "brier"):
+        expected = metrics["metrics"]["all"]["strict"][name]
+        shown = rows["consistency (9 labels)"].get(name)
+        assert shown is None or float(shown) == pytest.approx(expected)
+    again = segconf(*arguments)
+    assert (again[0], again[1]) == (0, text)
+
+
+def test_published_numbers_of_labels_name_their_data_set(run):
+    from segconf.comparison.compare import compare_evaluated, read_evaluation
+    from segconf.errors import ConfigError
+    from segconf.evaluation.evaluate import EvaluationOptions, evaluate
+
+    evaluate(run, EvaluationOptions(device="cpu"))
+    own = read_evaluation(run, "test")
+    with pytest.raises(ConfigError, match="no numbers for labels of 3 classes"):
+        compare_evaluated([own], split="test", paper=2500)
+    ten = replace(own, about={**own.about, "classes": [{}] * 10})
+    rows = {row.name: row for row in compare_evaluated([ten], split="test", paper=2500).rows}
+    ours = rows["consistency (2500 labels, CIFAR-10, published)"].values
+    assert (ours["accuracy"], ours["aurc"], ours["ece"]) == pytest.approx((0.755, 0.0815, 0.0577))
+    with pytest.raises(ConfigError, match="numbers for 2500, 5000, 10000, 50000"):
+        compare_evaluated([ten], split="test", paper=250)

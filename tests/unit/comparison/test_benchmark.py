@@ -109,7 +109,7 @@ def test_lists_choose_the_labeled_images(request_for, tmp_path):
 
 
 def test_the_protocol_of_the_paper():
-    protocol = paper_protocol()
+    protocol = paper_protocol("segmentation")
     # SPEC: baselines batch 64, 1500/700/300/200 epochs for 125/250/500/2000 labels.
     for labels, epochs in {125: 1500, 250: 700, 500: 300, 2000: 200}.items():
         for method in set(METHODS.names()) - {"consistency"}:
@@ -126,6 +126,18 @@ def test_the_protocol_of_the_paper():
         protocol.settings_of("softmax", 100)
     with pytest.raises(ConfigError, match="softmax with all labels"):
         protocol.settings_of("softmax", None)
+    # CIFAR: 300 epochs of 64 + 128; baselines batch 128, 2700/1200/600/300 epochs.
+    protocol = paper_protocol("classification")
+    for labels, epochs in {2500: 2700, 5000: 1200, 10000: 600, 50000: 300}.items():
+        assert protocol.settings_of("softmax", labels) == {
+            "training.batch_labeled": 128,
+            "training.epochs": epochs,
+        }
+        assert protocol.settings_of("consistency", labels) == {
+            "training.batch_labeled": 64,
+            "training.batch_unlabeled": 128,
+            "training.epochs": 300,
+        }
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from segconf.checkpoints.weights import save_checkpoint, weights_hash
 from segconf.comparison.compare import compare
-from segconf.comparison.published import PUBLISHED_METRICS
+from segconf.comparison.published import PUBLISHED_METRICS as BY_TASK
 from segconf.comparison.tables import (
     as_csv,
     as_latex,
@@ -30,6 +30,8 @@ from segconf.metrics.definitions import heading, scaled
 from segconf.runs.epochs import training_seconds
 from segconf_cli.display import results
 from segconf_cli.main import app
+
+PUBLISHED_METRICS = BY_TASK["segmentation"]
 
 
 def evaluated(folder, *, method, seed, noise, images=6, **about):
