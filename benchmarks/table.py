@@ -23,9 +23,9 @@ from segconf.comparison.compare import (
     Evaluated,
     Row,
     compare_evaluated,
-    has_published,
     read_evaluation,
 )
+from segconf.comparison.published import has_published
 from segconf.comparison.tables import cell, cost_cell, effect_cell, is_best
 from segconf.config.records import read_json
 from segconf.csv_tables import read_table
@@ -89,7 +89,7 @@ def sections(runs: Path = RUNS) -> Iterator[str]:
 
 def section(labels: int, evaluated: Sequence[Evaluated]) -> str:
     """Values beside those of the paper, differences in percent, ranges of ids, shift."""
-    paper = labels if has_published(evaluated[0], labels) else None
+    paper = labels if has_published(evaluated[0].task, evaluated[0].classes, labels) else None
     comparison = compare_evaluated(evaluated, split="test", paper=paper)
     images = len(evaluated[0].counts.groups)
     parts = [

@@ -9,9 +9,9 @@ from segconf.comparison.compare import (
     Comparison,
     Evaluated,
     compare_evaluated,
-    has_published,
     read_evaluation,
 )
+from segconf.comparison.published import has_published
 from segconf.comparison.tables import write_comparison
 from segconf.config.differences import setting_differences
 from segconf.config.loading import load_config
@@ -261,11 +261,15 @@ def build_tables(runs: Sequence[PlannedRun], *, paper: bool = False) -> tuple[Be
             compare_evaluated(
                 evaluated,
                 split=SPLIT,
-                paper=labels if paper and has_published(evaluated[0], labels) else None,
+                paper=labels if paper and _is_published(evaluated[0], labels) else None,
             ),
         )
         for labels, evaluated in by_labels.items()
     )
+
+
+def _is_published(run: Evaluated, labels: int) -> bool:
+    return has_published(run.task, run.classes, labels)
 
 
 def write_tables(tables: Sequence[BenchmarkTable], out: Path) -> list[Path]:

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from segconf.checkpoints.weights import BEST, weights_hash
-from segconf.comparison.published import PUBLISHED_METRICS, PublishedSet, published_set
+from segconf.comparison.published import published_values
 from segconf.config.ranges import Task
 from segconf.errors import CheckpointError, ConfigError
 from segconf.evaluation.image_counts import IMAGE_COUNTS, ImageCounts, load_image_counts
@@ -167,7 +167,9 @@ def compare_evaluated(
     names = [chosen, *(name for name in groups if name != chosen)]
     rows = _with_differences([_row(name, groups[name]) for name in names])
     if paper is not None:
-        rows += _published(_known(evaluated[0]), paper)
+        first = evaluated[0]
+        published = published_values(first.task, first.classes, paper)
+        rows += [Row(name, (), values, {}, {}, {}) for name, values in published.items()]
     return Comparison(tuple(rows), chosen, split)
 
 
@@ -282,35 +284,3 @@ def _have_same_seeds(row: Row, baseline: Row) -> bool:
     """Whether the runs of both, in their order, have the same seeds, each once."""
     own, other = ([run.about.get("seed") for run in one.runs] for one in (row, baseline))
     return own == other and None not in own and len(set(own)) == len(own)
-
-
-def has_published(run: Evaluated, labels: int) -> bool:
-    """Whether the paper has numbers for the task of a run and this number of labels."""
-    known = published_set(run.task, run.classes)
-    return known is not None and labels in known.rows
-
-
-def _known(run: Evaluated) -> PublishedSet:
-    known = published_set(run.task, run.classes)
-    if known is None:
-        raise ConfigError(
-            f"paper: it has no numbers for labels of {run.classes} classes, only for 2 (cancer "
-            "survival), 10 (CIFAR-10) and 100 (CIFAR-100)."
-        )
-    return known
-
-
-def _published(known: PublishedSet, labels: int) -> list[Row]:
-    """The rows of the paper; those for labels name the data set, which may not be that of ours."""
-    if labels not in known.rows:
-        numbers = ", ".join(map(str, known.rows))
-        raise ConfigError(f"paper = {labels} labels: the paper has numbers for {numbers}.")
-    place = f"{known.name}, " if known.task == "classification" else ""
-    rows = []
-    for method, cells in known.rows[labels].items():
-        values = {
-            metric: value / METRICS[metric].scale
-            for metric, value in zip(PUBLISHED_METRICS[known.task], cells, strict=True)
-        }
-        rows.append(Row(f"{method} ({labels} labels, {place}published)", (), values, {}, {}, {}))
-    return rows

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from segconf.config.ranges import Task
+from segconf.errors import ConfigError
+from segconf.metrics.definitions import METRICS
 
 _RANKED = ("aurc", "eaurc", "fpr95", "ece", "nll", "brier")
 PUBLISHED_METRICS: Mapping[Task, tuple[str, ...]] = {
@@ -169,3 +171,36 @@ def published_set(task: Task, classes: int) -> PublishedSet | None:
         if one.task == task and (task == "segmentation" or one.classes == classes):
             return one
     return None
+
+
+def has_published(task: Task, classes: int, labels: int) -> bool:
+    """Whether the paper has numbers for a task and this number of labels."""
+    known = published_set(task, classes)
+    return known is not None and labels in known.rows
+
+
+def published_values(task: Task, classes: int, labels: int) -> dict[str, dict[str, float]]:
+    """Raw metrics of the paper by the name of their row.
+
+    Rows for labels name the data set, which may not be that of ours.
+
+    Raises:
+        ConfigError: the paper has none.
+    """
+    known = published_set(task, classes)
+    if known is None:
+        raise ConfigError(
+            f"paper: it has no numbers for labels of {classes} classes, only for 2 (cancer "
+            "survival), 10 (CIFAR-10) and 100 (CIFAR-100)."
+        )
+    if labels not in known.rows:
+        numbers = ", ".join(map(str, known.rows))
+        raise ConfigError(f"paper = {labels} labels: the paper has numbers for {numbers}.")
+    place = f"{known.name}, " if task == "classification" else ""
+    return {
+        f"{method} ({labels} labels, {place}published)": {
+            metric: value / METRICS[metric].scale
+            for metric, value in zip(PUBLISHED_METRICS[task], cells, strict=True)
+        }
+        for method, cells in known.rows[labels].items()
+    }

@@ -36,6 +36,12 @@ def find_split(
             f"{found.root}: no validation images with masks, but the best epoch is chosen on them. "
             "Add a val/ folder, or raise data.validation_fraction."
         )
+    if len(split.labeled) < len(found.class_names):
+        raise_problems(found.problems, found.root)
+        raise DataError(
+            f"{found.root}: {len(found.class_names)} classes, but {len(split.labeled)} labeled "
+            "training images: every class needs one at least. Label more, or use fewer classes."
+        )
     for count, name in ((len(split.labeled), "labeled"), (len(split.unlabeled), "unlabeled")):
         if 0 < count < group.world:
             raise DataError(

@@ -6,8 +6,7 @@ from typing import Any
 
 from segconf.config.schema import ExperimentConfig
 from segconf.data.cases import CaseSet, raise_problems
-from segconf.data.splits import Split
-from segconf.errors import ConfigError, DataError
+from segconf.errors import ConfigError
 from segconf.images.io import read_header
 
 SMALL_SIDE = 64
@@ -58,20 +57,6 @@ def _check_classes(config: ExperimentConfig, found: CaseSet) -> None:
         raise ConfigError(
             f"model.classes = {config.model.classes}: {found.root} has {len(names)} classes "
             f"({', '.join(names[:10])}{', ...' if len(names) > 10 else ''}). Leave it out."  # noqa: PLR2004
-        )
-
-
-def check_labels(found: CaseSet, split: Split) -> None:
-    """Refuse fewer labels than classes.
-
-    Raises:
-        DataError: a class has no label.
-    """
-    names = found.class_names
-    if len(split.labeled) < len(names):
-        raise DataError(
-            f"{found.root}: {len(names)} classes, but {len(split.labeled)} labeled training "
-            "images: every class needs one at least. Label more, or use fewer classes."
         )
 
 

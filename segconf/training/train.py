@@ -42,7 +42,7 @@ from segconf.training.epoch import Trainer, TrainingListener
 from segconf.training.finishing import finish_run
 from segconf.training.labels import check_same_pixels, check_same_run, find_split
 from segconf.training.optimizer import build_optimizer
-from segconf.training.task import check_labels, settled
+from segconf.training.task import settled
 
 SPARE_BYTES = 50_000_000
 
@@ -102,7 +102,6 @@ def train(  # noqa: PLR0913 - an entry function: every value that can be chosen
         if not resume:
             check_output(run.path, inputs=found.folders())
         config = settled(config, found)
-        check_labels(found, split)
         if group.is_first:
             listener.on_split(split)
         job = _Job(run, found, split, RunData.of(dataset, data, split), device, group, listener)
