@@ -1,6 +1,7 @@
 """How the command ends: exit codes, closed and full outputs, and the report of a bug."""
 
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -39,7 +40,7 @@ def test_an_output_that_nobody_reads_is_no_error(arguments):
 
 @needs_posix
 def test_closed_outputs_are_no_error():
-    line = f"{sys.executable} -m segconf_cli --version >&- 2>&-"
+    line = f"{shlex.quote(sys.executable)} -m segconf_cli --version >&- 2>&-"
     assert subprocess.run(line, shell=True, check=False).returncode == 0  # noqa: S602
 
 
