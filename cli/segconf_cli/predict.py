@@ -209,10 +209,12 @@ def _summarize(report: PredictionReport) -> None:
     broken = report.read(failed[:SHOWN_PROBLEMS])
     skipped = f", {report.skipped} were there already" if report.skipped else ""
     page = report.folder / (LABELS_TABLE if report.has_labels else "review.html")
+    sheet = report.folder / "least_sure.png"
+    places = f"{page} and {sheet}" if report.has_labels and sheet.is_file() else str(page)
     verb = "is" if referred == 1 else "are"
     results().print(
         f"Predicted {counted(predicted, 'image')}{skipped}; {referred} {verb} referred to an "
-        f"expert.\nLook at {page} (research use, not a medical device).",
+        f"expert.\nLook at {places} (research use, not a medical device).",
         highlight=False,
         markup=False,
     )

@@ -16,6 +16,7 @@ from segconf.errors import ConfigError, DataError
 from segconf.images.image_format import MAP_SUFFIXES, MapFormat, format_of
 from segconf.images.naming import printable
 from segconf.inference.label_job import LabelJob, check_kind, check_label_options
+from segconf.inference.least_sure import FILE_NAME, write_least_sure
 from segconf.inference.model import Model, load_model
 from segconf.inference.pipeline import Job, PredictOptions, Progress
 from segconf.inference.sources import Shard, Sources, find_sources
@@ -101,7 +102,7 @@ def predict(
 ) -> PredictionReport:
     """Write masks, confidence maps, overlays, `cases.csv` and the review page of images.
 
-    A classifier writes labels instead: `predictions.csv`.
+    A classifier writes labels instead: `predictions.csv`, and of images `least_sure.png`.
 
     Under torchrun every process takes its part of the images, within `shard`. Shards write no
     file in common but `cases.csv` and `review.html`, which are complete when the last shard is.
@@ -133,6 +134,7 @@ def predict(
         skip, workers = options.skip_existing, options.workers
         job = LabelJob(model, folder, skip_existing=skip, workers=workers)
         job.run(own, report.add, on_progress)
+        _write_sheet(model, folder, sources)
     else:
         with _meeting_at_the_end(rank):
             Job(model, folder, options).run(own, report.add, on_progress)
@@ -142,6 +144,15 @@ def predict(
     report.failed.sort()
     report.skipped = len(own) - len(report.cases)
     return report
+
+
+def _write_sheet(model: Model, folder: PredictionFolder, sources: Sources) -> None:
+    """Draw the least sure of all images that are predicted so far, also by other processes."""
+    if model.config.has_table:
+        return
+    with locked(folder.path, wait=True):
+        rows = read_label_table(folder.path / TABLE, model.config.data.class_names)
+        write_least_sure(model, rows.values(), sources.items, folder.path / FILE_NAME)
 
 
 def _found(images: Path | str | Sequence[Path | str], *, exclude: Path) -> Sources:

@@ -17,6 +17,7 @@ from segconf.devices import resolve_device
 from segconf.errors import ConfigError
 from segconf.evaluation.evaluate import EvaluationOptions
 from segconf.files import make_folder, write_text
+from segconf.inference.model import NetworkInput
 from segconf.inference.sources import find_images
 from segconf.inference.torch_model import TorchModel
 from segconf.metrics.ranking_histogram import Groups
@@ -176,25 +177,41 @@ def _other_files(folder: Path) -> list[_File]:
 def _scores_of(
     model: TorchModel, files: Sequence[_File], label: str, on_progress: Progress | None
 ) -> dict[str, Floats]:
-    """Both scores (N,) of images; those of a volume are the means of its slices."""
-    parts = []
-    for number, file in enumerate(files, 1):
-        slices = _scores(model, file)
-        if not file.records:
-            slices = {name: values.mean(keepdims=True) for name, values in slices.items()}
-        parts.append(slices)
+    """Both scores (N,) of images; those of a volume are the means of its slices.
+
+    So many files are read at once that they fill a batch of the network.
+    """
+    parts: list[dict[str, Floats]] = []
+    for start in range(0, len(files), model.batch_size):
+        chunk = files[start : start + model.batch_size]
+        inputs = [_input(model, file) for file in chunk]
+        scores = _scores(model, inputs)
+        ends = np.cumsum([len(one.pixels) for one in inputs])[:-1]
+        split = {name: np.split(values, ends) for name, values in scores.items()}
+        for place, file in enumerate(chunk):
+            own = {name: values[place] for name, values in split.items()}
+            whole = {name: values.mean(keepdims=True) for name, values in own.items()}
+            parts.append(own if file.records else whole)
         if on_progress is not None:
-            on_progress(label, number, len(files))
+            on_progress(label, len(parts), len(files))
     return _joined(parts)
 
 
-def _scores(model: TorchModel, file: _File) -> dict[str, Floats]:
-    """Both scores (D,) of the slices, or of the chosen records, of a file; high = unlike."""
+def _input(model: TorchModel, file: _File) -> NetworkInput:
+    """The slices, or the chosen records, of a file."""
     image = model.read(file.path)
     if file.records:
         image = replace(image, pixels=image.pixels[:, list(file.records)])
-    inputs = model.network_input(image)
-    output = model.grid_output(inputs.pixels, inputs.feature_pixels)
+    return model.network_input(image)
+
+
+def _scores(model: TorchModel, inputs: Sequence[NetworkInput]) -> dict[str, Floats]:
+    """Both scores (D,) of all slices of some files; high = unlike."""
+    described = [one.feature_pixels for one in inputs if one.feature_pixels is not None]
+    output = model.grid_output(
+        np.concatenate([one.pixels for one in inputs]),
+        np.concatenate(described) if described else None,
+    )
     means = [probabilities_of(one).max(axis=0).mean() for one in output.logits]
     scores = {CONFIDENCE: 1 - np.array(means, np.float64)}
     distances = output.ood_scores

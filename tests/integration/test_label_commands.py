@@ -279,3 +279,35 @@ def test_published_numbers_of_labels_name_their_data_set(run):
     assert (ours["accuracy"], ours["aurc"], ours["ece"]) == pytest.approx((0.755, 0.0815, 0.0577))
     with pytest.raises(ConfigError, match="numbers for 2500, 5000, 10000, 50000"):
         compare_evaluated([ten], split="test", paper=250)
+
+
+def test_the_sheet_shows_the_least_sure_images_first(run, segconf, tmp_path, monkeypatch):
+    from segconf.inference import least_sure
+
+    shown = []
+    draw = least_sure.contact_sheet
+    monkeypatch.setattr(
+        least_sure,
+        "contact_sheet",
+        lambda tiles, scale: shown.extend(tiles) or draw(tiles, scale=scale),
+    )
+    monkeypatch.setattr(least_sure, "SHOWN", 3)
+    (tmp_path / "images").mkdir()
+    for number, name in enumerate(COLOURS * 2):
+        Image.fromarray(coloured([8, number], name)).save(tmp_path / f"images/{number}.png")
+    (tmp_path / "images/broken.png").write_bytes(b"no picture")
+    code, text, _ = segconf("predict", "images", "--out", "out", "--checkpoint", run)
+    assert code == 3
+    assert "least_sure.png" in text
+    rows = [row for row in table(tmp_path / "out/predictions.csv") if row["label"]]
+    rows.sort(key=lambda row: (float(row["confidence"]), row["case"]))
+    assert [tile.title for tile in shown] == [row["case"] for row in rows[:3]]
+    best = sorted(COLOURS, key=lambda name: -float(rows[0][f"p_{name}"]))
+    expected = [f"{name} {float(rows[0][f'p_{name}']):.0%}" for name in best[:2]]
+    assert shown[0].words == ", ".join(expected)
+    assert np.array_equal(
+        shown[0].image,
+        np.moveaxis(np.asarray(Image.open(tmp_path / "images" / rows[0]["file"])), -1, 0),
+    )
+    with Image.open(tmp_path / "out/least_sure.png") as sheet:
+        assert sheet.width == 3 * (240 + 12) + 12
