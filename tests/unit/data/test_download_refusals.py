@@ -10,7 +10,7 @@ import pytest
 from segconf.data import archives, download
 from segconf.data.archives import Archive
 from segconf.data.download import download_archives, plan_download
-from segconf.errors import DataError
+from segconf.errors import DataError, FileError
 from tests.archive_server import (
     FILES,
     HALF,
@@ -187,7 +187,7 @@ def test_disk_full_at_the_end_leaves_nothing_half_valid(tmp_path, server, monkey
 
 def test_folder_that_is_a_file(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(DataError, match="cannot be read or written"):
+    with pytest.raises(FileError, match="A file is in the place of a folder"):
         get(tmp_path / "file", archive_at("http://127.0.0.1:9"))
 
 
