@@ -29,7 +29,10 @@ def test_names_are_known_without_importing_anything():
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     methods, datasets = run.stdout.splitlines()
     assert tuple(methods.split()) == METHODS
-    assert tuple(datasets.split()) == ("demo", "folder", "isic")
+    assert datasets.split() == [
+        *("cifar10", "cifar100", "class_folders", "demo", "feature_table", "folder", "isic"),
+        "label_folder",
+    ]
 
 
 def test_every_method_is_what_its_file_is_called():
