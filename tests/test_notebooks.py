@@ -84,7 +84,7 @@ def test_notebook_can_be_read_where_it_is_hosted(path):
 
 
 def test_machine_paths_are_recognized():
-    for text in ("in /home/someone/maps", "'/tmp/a'", r"C:\Users", "~/runs", "/work/x"):
+    for text in ("in /home/someone/maps", "'/tmp/a'", r"C:\Users", "~/runs", "/data/x"):
         assert MACHINE_PATH.search(text)
     for text in ("labeling/maps/review.html", "images/second", "1/2", "ms/image"):
         assert not MACHINE_PATH.search(text)
