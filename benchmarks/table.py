@@ -27,6 +27,7 @@ from segconf.comparison.compare import (
 )
 from segconf.comparison.published import has_published
 from segconf.comparison.tables import cell, cost_cell, effect_cell, is_best
+from segconf.config.ranges import Task
 from segconf.config.records import read_json
 from segconf.csv_tables import read_table
 from segconf.errors import DataError
@@ -38,7 +39,12 @@ from segconf.metrics.definitions import METRICS, heading, scaled
 RESULTS = Path(__file__).parent / "results"
 RUNS = RESULTS / "runs"
 BEGIN, END = "<!-- written by benchmarks/table.py -->", "<!-- end of what it wrote -->"
-EVALUATIONS = {"test": "", "test-calibrated": "-calibrated", "test-last": "-last"}
+EVALUATIONS = {
+    "test": "",
+    "test-calibrated": "-calibrated",
+    "test-ets": "-ets",
+    "test-last": "-last",
+}
 """Folders of an evaluation in a run, and how they are named here."""
 FOR_READERS = ("definitions", "protocols", "assumptions", "guarantees", "null")
 """Parts of `metrics.json` that are the same everywhere, or belong to one run only."""
@@ -46,7 +52,15 @@ TITLES = {
     "converged": "Until convergence",
     "equal_cost": "Equal cost",
     "equal_cost_220": "Equal cost, 220 training images",
+    "cifar10": "CIFAR-10 (JPEG, 20,000 images)",
+    "diagnosis": "ISIC 2017 diagnoses",
 }
+REPORTS: Mapping[Task, str] = {
+    "segmentation": "methods.md",
+    "classification": "classification.md",
+}
+MOST_CLASSES = 5
+"""Classes up to which a table shows each of them."""
 BASELINES = ("softmax", "consistency")
 ID_RANGES = {"below 1000": (0, 999), "9000 to 12999": (9000, 12999), "from 13000": (13000, 10**7)}
 SHIFT_FILE = "shift.json"
@@ -80,15 +94,17 @@ def read_kept(protocol: Path) -> dict[int, list[Evaluated]]:
     return dict(sorted(found.items()))
 
 
-def sections(runs: Path = RUNS) -> Iterator[str]:
-    """One section for each protocol and number of labels."""
+def sections(runs: Path = RUNS, task: Task = "segmentation") -> Iterator[str]:
+    """One section for each protocol and number of labels of a task."""
     for name in (*TITLES, *sorted({path.name for path in runs.glob("*")} - {*TITLES})):
         for labels, evaluated in read_kept(runs / name).items():
-            yield f"### {TITLES.get(name, name)}, {labels} labels\n\n" + section(labels, evaluated)
+            if evaluated[0].task == task:
+                title = f"### {TITLES.get(name, name)}, {labels} labels"
+                yield f"{title}\n\n{section(labels, evaluated)}"
 
 
 def section(labels: int, evaluated: Sequence[Evaluated]) -> str:
-    """Values beside those of the paper, differences in percent, ranges of ids, shift."""
+    """Values beside those of the paper, differences in percent, and what the task has besides."""
     paper = labels if has_published(evaluated[0].task, evaluated[0].classes, labels) else None
     comparison = compare_evaluated(evaluated, split="test", paper=paper)
     images = len(evaluated[0].counts.groups)
@@ -100,11 +116,11 @@ def section(labels: int, evaluated: Sequence[Evaluated]) -> str:
         if any(run.about["method"] == method for run in evaluated):
             against = compare_evaluated(evaluated, split="test", baseline=method)
             parts += effect_table(against)
-    parts += [
-        "By range of ISIC ids (the hold-out cut into images of different origin):",
-        range_table(comparison),
-    ]
-    parts += shift_table(comparison)
+    if evaluated[0].task == "classification":
+        parts += class_table(comparison)
+    else:
+        parts += range_table(comparison)
+        parts += shift_table(comparison)
     return "\n\n".join(parts) + "\n"
 
 
@@ -156,7 +172,27 @@ def effect_table(comparison: Comparison) -> list[str]:
     return [title, markdown([METRICS[m].title for m in metrics], cells)]
 
 
-def range_table(comparison: Comparison) -> str:
+def class_table(comparison: Comparison) -> list[str]:
+    """AUROC of each class, where there are few."""
+    ours = [row for row in comparison.rows if row.runs]
+    names = [one["name"] for one in ours[0].runs[0].about["classes"]]
+    if len(names) > MOST_CLASSES:
+        return []
+    rows = []
+    for row in ours:
+        values = [[one["auroc"] for one in run.about["classes"]] for run in row.runs]
+        rows.append([short_name(row), *map(auroc_cell, zip(*values, strict=True))])
+    title = "AUROC of the probability of each class against the others:"
+    return [title, markdown(names, rows)]
+
+
+def auroc_cell(values: Sequence[float]) -> str:
+    """Mean and, of several, standard deviation."""
+    text = f"{statistics.fmean(values):.3f}"
+    return text if len(values) == 1 else f"{text} ± {statistics.stdev(values):.3f}"
+
+
+def range_table(comparison: Comparison) -> list[str]:
     """AURC and ECE of the images of each range of ids, mean over seeds."""
     ours = [row for row in comparison.rows if row.runs]
     cases = list(ours[0].runs[0].counts.summaries)
@@ -174,7 +210,8 @@ def range_table(comparison: Comparison) -> str:
             values = [metrics_of(run, images) for run in row.runs]
             cells += [mean_cell([one[m] for one in values], m) for m in SHIFT_METRICS]
         rows.append(cells)
-    return markdown(heads, rows)
+    title = "By range of ISIC ids (the hold-out cut into images of different origin):"
+    return [title, markdown(heads, rows)]
 
 
 def images_in(cases: Sequence[str], low: int, high: int) -> list[str]:
@@ -258,11 +295,12 @@ def main() -> None:
     keeping = commands.add_parser("keep", help="copy the evaluations of a benchmark")
     keeping.add_argument("benchmark", type=Path)
     keeping.add_argument("--protocol", required=True)
-    writing = commands.add_parser("write", help="write the tables into the report")
-    writing.add_argument("--report", type=Path, default=RESULTS / "methods.md")
+    commands.add_parser("write", help="write the tables into the reports")
     options = parser.parse_args()
     if options.command == "write":
-        write(options.report, [*sections(), tried()])
+        for task, report in REPORTS.items():
+            settings = tried() if task == "segmentation" else ""
+            write(RESULTS / report, [*sections(task=task), settings])
         return
     kept = keep(options.benchmark, RUNS / options.protocol)
     size = sum(file.stat().st_size for folder in kept for file in folder.iterdir())

@@ -2,13 +2,23 @@
 
 import json
 
+import numpy as np
 import pytest
+import torch
+from sklearn.metrics import roc_auc_score
 
 from benchmarks import table
 from segconf.comparison.compare import compare
 from segconf.comparison.tables import effect_cell
 from segconf.errors import DataError
+from segconf.evaluation.label_report import (
+    EvaluatedLabels,
+    build_label_report,
+    write_label_report,
+)
 from segconf.metrics.definitions import scaled
+from segconf.metrics.label_summary import LabelSummaries
+from segconf.metrics.streaming import ConfidenceMetrics
 from tests.unit.comparison.test_compare import evaluated
 
 
@@ -107,3 +117,34 @@ def test_configurations_are_counted(tmp_path):
     text = table.tried(tmp_path)
     assert "2 configurations" in text
     assert "| a | y | 2 |" in text
+
+
+DIAGNOSES = ("nevus", "melanoma", "keratosis")
+
+
+def evaluated_diagnoses(folder, *, seed):
+    """The evaluation of a run with labels; returns truth and probabilities."""
+    truth = np.arange(30) % 3
+    noise = np.random.default_rng(seed).normal(0, 1.5, (30, 3))
+    logits = torch.from_numpy(noise + 2 * np.eye(3)[truth])
+    pooled = ConfidenceMetrics(num_classes=3)
+    pooled.update(logits[:, :, None, None], truth[:, None, None])
+    names = [f"image {number}" for number in range(30)]
+    summaries = LabelSummaries.of(logits, torch.from_numpy(truth))
+    probabilities = logits.softmax(dim=1).numpy()
+    found = EvaluatedLabels(names, names, probabilities, pooled, summaries)
+    about = {"labeled": 278, "grid": "32 x 32", "run": folder.name, "method": "softmax"}
+    about |= {"seed": seed}
+    write_label_report(build_label_report(found, DIAGNOSES, about), folder / "evaluation/test")
+    return truth, probabilities
+
+
+def test_labels_have_a_report_of_their_own_with_the_auroc_of_few_classes(tmp_path):
+    found = [evaluated_diagnoses(tmp_path / f"runs/{seed}", seed=seed) for seed in (0, 1)]
+    table.keep(tmp_path / "runs", tmp_path / "kept/diagnosis")
+    (text,) = table.sections(tmp_path / "kept", "classification")
+    assert list(table.sections(tmp_path / "kept")) == []
+    assert text.startswith("### ISIC 2017 diagnoses, 278 labels\n\n30 hold-out images")
+    areas = [roc_auc_score(truth == 1, p[:, 1]) for truth, p in found]
+    melanoma = rows_of(text, "softmax")[-1][2]
+    assert melanoma == f"{np.mean(areas):.3f} ± {np.std(areas, ddof=1):.3f}"
