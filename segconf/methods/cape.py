@@ -36,11 +36,11 @@ class CalibratedEstimation(Method):
 
     name = "cape"
     epochs_are_fixed = True
-    terms: ClassVar[tuple[str, ...]] = ("segmentation", "calibration")
+    terms: ClassVar[tuple[str, ...]] = ("supervised", "calibration")
 
     def weights(self, loss: LossConfig) -> Mapping[str, float]:  # noqa: ARG002 - one at a time
         """Both the same: an epoch has one of them."""
-        return {"segmentation": 1.0, "calibration": 1.0}
+        return {"supervised": 1.0, "calibration": 1.0}
 
     def prepare_epoch(self, start: EpochStart) -> Tensor | None:
         """Frequencies (K, cells) before an epoch that has them as targets; else None."""
@@ -62,13 +62,13 @@ class CalibratedEstimation(Method):
         frequencies = context.prepared
         if frequencies is None:
             terms = super().loss(step, context)
-            return terms | {"calibration": terms["segmentation"].new_zeros(())}
+            return terms | {"calibration": terms["supervised"].new_zeros(())}
         counted = step.masks != IGNORE  # (B, H, W)
         targets = frequency_targets(step.outputs.detach(), frequencies.to(step.outputs))
         total = soft_cross_entropy_sum(step.outputs, targets * counted[:, None])
         local = total / context.group.total(counted.sum()).clamp(min=1)
         return {
-            "segmentation": local.new_zeros(()),
+            "supervised": local.new_zeros(()),
             "calibration": context.group.shared_total(local),
         }
 

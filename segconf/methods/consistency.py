@@ -18,7 +18,7 @@ class ConsistencyRanking(CorrectnessRanking):
 
     name = "consistency"
     uses_unlabeled = True
-    terms: ClassVar[tuple[str, ...]] = ("segmentation", "correctness", "consistency")
+    terms: ClassVar[tuple[str, ...]] = ("supervised", "correctness", "consistency")
 
     def weights(self, loss: LossConfig) -> Mapping[str, float]:
         """Both ranking terms beside the cross-entropy."""
@@ -27,7 +27,7 @@ class ConsistencyRanking(CorrectnessRanking):
     def loss(self, step: StepOutputs, context: LossContext) -> dict[str, Tensor]:
         """Cross-entropy, correctness ranking, and the ranking of all pixels by consistency."""
         terms = super().loss(step, context)
-        zero = terms["segmentation"].new_zeros(())
+        zero = terms["supervised"].new_zeros(())
         return terms | {"consistency": _consistency(step, context, otherwise=zero)}
 
 

@@ -16,16 +16,16 @@ class CorrectnessRanking(Method):
 
     name = "crl"
     uses_history = True
-    terms: ClassVar[tuple[str, ...]] = ("segmentation", "correctness")
+    terms: ClassVar[tuple[str, ...]] = ("supervised", "correctness")
 
     def weights(self, loss: LossConfig) -> Mapping[str, float]:
         """The ranking term beside the cross-entropy."""
-        return {"segmentation": 1.0, "correctness": loss.correctness_weight}
+        return {"supervised": 1.0, "correctness": loss.correctness_weight}
 
     def loss(self, step: StepOutputs, context: LossContext) -> dict[str, Tensor]:
         """Cross-entropy, and the ranking of the labeled pixels once it has begun."""
         terms = super().loss(step, context)
-        zero = terms["segmentation"].new_zeros(())
+        zero = terms["supervised"].new_zeros(())
         return terms | {"correctness": _correctness(step, context, otherwise=zero)}
 
 

@@ -21,7 +21,7 @@ class Distillation(ConsistencyRanking):
 
     name = "distillation"
     uses_past = True
-    terms = ("segmentation", "correctness", "consistency", "distillation")
+    terms = ("supervised", "correctness", "consistency", "distillation")
 
     def weights(self, loss: LossConfig) -> Mapping[str, float]:
         """The ranking terms and the distillation beside the cross-entropy."""
@@ -32,7 +32,7 @@ class Distillation(ConsistencyRanking):
         terms = super().loss(step, context)
         past = step.past
         if past is None:
-            return terms | {"distillation": terms["segmentation"].new_zeros(())}
+            return terms | {"distillation": terms["supervised"].new_zeros(())}
         total = soft_cross_entropy_sum(past.outputs[past.known], past.mean[past.known])
         pixels = past.known.sum() * past.mean[0, 0].numel()
         local = total / context.group.total(pixels).clamp(min=1)

@@ -126,7 +126,7 @@ class Method(ABC):
     """Whether a prediction is the mean probability of networks with fixed weights."""
     epochs_are_fixed: ClassVar[bool] = False
     """Whether the number of epochs decides what an epoch does, so that none can be added later."""
-    terms: ClassVar[tuple[str, ...]] = ("segmentation",)
+    terms: ClassVar[tuple[str, ...]] = ("supervised",)
     """Names of the loss terms, in the order in which they are added and shown."""
 
     @classmethod
@@ -155,7 +155,7 @@ class Method(ABC):
 
     def weights(self, loss: LossConfig) -> Mapping[str, float]:  # noqa: ARG002 - for others
         """Weight of each loss term."""
-        return {"segmentation": 1.0}
+        return {"supervised": 1.0}
 
     def prepare_epoch(self, start: EpochStart) -> Tensor | None:  # noqa: ARG002 - for others
         """What the losses of an epoch need beside its steps; None for most methods.
@@ -178,7 +178,7 @@ class Method(ABC):
                 supervised = self._likelihood_loss(step, context) + self._dice_loss(step, context)
             case _:
                 supervised = self._likelihood_loss(step, context)
-        return {"segmentation": supervised}
+        return {"supervised": supervised}
 
     def _likelihood_loss(self, step: StepOutputs, context: LossContext) -> Tensor:
         """Mean of the supervised loss over the pixels of the whole batch."""

@@ -17,11 +17,11 @@ class KernelCalibration(Method):
     """Cross-entropy, and a kernel estimate of the calibration error as a penalty."""
 
     name = "mmce"
-    terms: ClassVar[tuple[str, ...]] = ("segmentation", "mmce")
+    terms: ClassVar[tuple[str, ...]] = ("supervised", "mmce")
 
     def weights(self, loss: LossConfig) -> Mapping[str, float]:
         """The penalty beside the cross-entropy."""
-        return {"segmentation": 1.0, "mmce": loss.mmce_weight}
+        return {"supervised": 1.0, "mmce": loss.mmce_weight}
 
     def loss(self, step: StepOutputs, context: LossContext) -> dict[str, Tensor]:
         """Cross-entropy, and the MMCE of labeled pixels of all processes."""

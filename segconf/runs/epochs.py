@@ -59,7 +59,7 @@ def write_epochs(path: Path, summaries: Sequence[EpochSummary]) -> None:
     Times are not among the columns: an interrupted and continued run writes the same file.
     """
     scores = _score_columns(summaries)
-    terms = list(summaries[0].terms) if summaries else []
+    terms = dict.fromkeys(name for summary in summaries for name in summary.terms)
     columns = ["epoch", "steps", *terms, *scores, *(f"ema_{name}" for name in scores)]
     if any(summary.stalled is not None for summary in summaries):
         columns.append("stalled")

@@ -60,7 +60,7 @@ def ramped_weights(
     passed = epoch - training.ranking_warmup + 1
     factor = min(1.0, max(0.0, passed / (training.ranking_ramp + 1)))
     return {
-        name: weight if name in {"segmentation", "calibration"} else factor * weight
+        name: weight if name in {"supervised", "calibration"} else factor * weight
         for name, weight in weights.items()
     }
 

@@ -96,7 +96,7 @@ def test_the_calibration_term_is_the_cross_entropy_to_the_frequencies():
     views = Batch(torch.arange(2), logits, masks)
     step = StepOutputs(logits, masks, views, None, None, None)
     terms = CalibratedEstimation().loss(step, context)
-    assert terms["segmentation"].item() == 0
+    assert terms["supervised"].item() == 0
 
     samples = {k: [] for k in range(2)}
     for seed in range(2):
@@ -130,7 +130,7 @@ def test_the_table_of_epochs_shows_which_targets_an_epoch_had(reference_run):
     _, run = reference_run
     with (run / "epochs.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
-    used = [(float(row["segmentation"]) > 0, float(row["calibration"]) > 0) for row in rows]
+    used = [(float(row["supervised"]) > 0, float(row["calibration"]) > 0) for row in rows]
     first = next(number for number, (_, calibrated) in enumerate(used) if calibrated)
     assert first <= 3
     for number, terms in enumerate(used):

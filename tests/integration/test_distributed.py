@@ -88,7 +88,7 @@ def loss_and_gradient(group, labeled, unlabeled):
     pairs = torch.Generator().manual_seed(3)
     context = LossContext(weights, history, group, pairs, torch.device("cpu"))
     terms = step_terms(views, step, method, OPTIONS, context)
-    assert method.weights(weights) == {"segmentation": 1, "correctness": 0.5, "consistency": 0.15}
+    assert method.weights(weights) == {"supervised": 1, "correctness": 0.5, "consistency": 0.15}
     loss = total_loss(terms, method.weights(weights))
     (loss * group.world).backward()
     return loss.item(), [parameter.grad for parameter in network.parameters()]

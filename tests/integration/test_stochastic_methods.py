@@ -75,7 +75,7 @@ def test_calibrating_runs_every_image_through_the_passes_once(
 def test_from_training_to_maps(folder_dataset, tmp_path, method):
     folder = tmp_path / "run"
     result = run(folder_dataset, folder, method)
-    terms = [summary.terms["segmentation"] for summary in result.summaries]
+    terms = [summary.terms["supervised"] for summary in result.summaries]
     assert terms[-1] < terms[0]
     assert load_config(folder / "config.yaml") == settings(method)
     assert not list((folder / "history").glob("*.npy"))

@@ -35,10 +35,10 @@ class Sharpness(Method):
     """Cross-entropy, and a small price for doubt everywhere."""
 
     name = "theirs"
-    terms = ("segmentation", "doubt")
+    terms = ("supervised", "doubt")
 
     def weights(self, loss):
-        return {"segmentation": 1.0, "doubt": 0.01}
+        return {"supervised": 1.0, "doubt": 0.01}
 
     def loss(self, step, context):
         logs = step.outputs.log_softmax(dim=1)

@@ -38,7 +38,7 @@ def test_the_demo_is_made_trained_and_continued(segconf, monkeypatch, tmp_path):
         "epoch 1/2 ",
         "epoch 2/2 ",
     ]
-    assert all(word in err for word in ("segmentation", "correctness", "consistency"))
+    assert all(word in err for word in ("supervised", "correctness", "consistency"))
     assert all(word in err for word in ("mIoU", "AURC", "ECE"))
     with Image.open(run / "training.png") as picture:
         assert picture.size == (1100, 715)
@@ -158,7 +158,7 @@ def test_only_the_first_process_talks(segconf, folder_dataset, monkeypatch):
 
 @pytest.mark.parametrize("rows", [1, 3, 60])
 def test_curves_of_any_length_can_be_drawn(tmp_path, rows):
-    header = "epoch,steps,segmentation,correctness,consistency"
+    header = "epoch,steps,supervised,correctness,consistency"
     columns = ",".join(
         f"{prefix}{name}" for prefix in ("", "ema_") for name in ("miou", "aurc", "ece", "nll")
     )

@@ -126,7 +126,7 @@ def test_masks_of_unlabeled_images_are_never_needed(folder_dataset, tmp_path):
 def test_terms_and_history_of_the_methods(folder_dataset, tmp_path, method, terms, images):
     train_tiny(folder_dataset, tmp_path / "run", training__method=method)
     last = table(tmp_path / "run")[-1]
-    assert float(last["segmentation"]) > 0
+    assert float(last["supervised"]) > 0
     known = [float(last.get(name, 0)) > 0 for name in ("correctness", "consistency")]
     assert tuple(known) == terms
     assert tuple(name in last for name in ("correctness", "consistency")) == terms

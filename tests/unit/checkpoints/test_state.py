@@ -28,7 +28,7 @@ def summary(epoch, miou=None, ema=None):
     return EpochSummary(
         epoch,
         3,
-        {"segmentation": 0.5, "correctness": 0.25, "consistency": 0.125},
+        {"supervised": 0.5, "correctness": 0.25, "consistency": 0.125},
         None if miou is None else scores(miou),
         None if ema is None else scores(ema),
     )
@@ -121,7 +121,7 @@ def test_the_table_leaves_out_what_was_not_measured(tmp_path):
         rows = list(csv.DictReader(file))
     assert [row["miou"] for row in rows] == ["", "0.7", "0.7"]
     assert [row["ema_miou"] for row in rows] == ["", "", "0.8"]
-    assert rows[2] == rows[2] | {"epoch": "2", "steps": "3", "segmentation": "0.5", "aurc": "0.01"}
+    assert rows[2] == rows[2] | {"epoch": "2", "steps": "3", "supervised": "0.5", "aurc": "0.01"}
 
 
 @pytest.mark.parametrize("original", [summary(0), summary(1, 0.7), summary(2, 0.7, 0.8)])
@@ -170,7 +170,7 @@ def test_curves_for_tensorboard_count_epochs_from_one(tmp_path, monkeypatch, ena
     assert FakeWriter.written[0] == (str(tmp_path / "events"), 5)
     assert FakeWriter.written[-1] == "closed"
     assert set(FakeWriter.written[1:-1]) == {
-        ("loss/segmentation", 0.5, 5),
+        ("loss/supervised", 0.5, 5),
         ("loss/correctness", 0.25, 5),
         ("loss/consistency", 0.125, 5),
         *((f"validation/{n}", v, 5) for n, v in (("miou", 0.5), ("aurc", 0.01))),

@@ -87,8 +87,8 @@ def test_the_setting_chooses_the_supervised_loss(kind):
     parts = {"cross_entropy": [likelihood], "dice": [loss_of(logits, masks)]}
     expected = sum(parts.get(kind, [likelihood, loss_of(logits, masks)]))
     found = terms(logits, masks.long(), ProcessGroup(), kind)
-    assert tuple(found) == ("segmentation",)
-    torch.testing.assert_close(found["segmentation"], expected)
+    assert tuple(found) == ("supervised",)
+    torch.testing.assert_close(found["supervised"], expected)
 
 
 class TwoProcesses(ProcessGroup):
@@ -110,7 +110,7 @@ def test_two_processes_have_the_loss_and_the_gradient_of_one():
     for own, other in ((slice(0, 2), slice(2, 5)), (slice(2, 5), slice(0, 2))):
         part = logits[own].clone().requires_grad_()
         group = TwoProcesses([overlap_sums(logits[other], masks[other])])
-        loss = terms(part, masks[own].long(), group, "dice")["segmentation"]
+        loss = terms(part, masks[own].long(), group, "dice")["supervised"]
         loss.backward()
         torch.testing.assert_close(loss, expected)
         found.append(part.grad)

@@ -128,7 +128,7 @@ def test_terms_equal_those_worked_out_pixel_by_pixel():
     terms = terms_of(RedOverGreen(), step, history)
 
     segmentation, correctness, consistency = by_hand(step, slow)
-    assert terms["segmentation"].item() == pytest.approx(segmentation, rel=1e-5)
+    assert terms["supervised"].item() == pytest.approx(segmentation, rel=1e-5)
     assert terms["correctness"].item() == pytest.approx(correctness, rel=1e-5)
     assert terms["consistency"].item() == pytest.approx(consistency, rel=1e-5)
     # The two targets are different enough that one cannot stand in for the other.
@@ -181,7 +181,7 @@ def test_terms_of_the_methods(method, correctness_counts, consistency_counts):
     terms = step_terms(views, step, chosen, options, context(history, config))
 
     assert tuple(terms) == chosen.terms
-    assert terms["segmentation"] > 0
+    assert terms["supervised"] > 0
     assert bool(terms.get("correctness", 0) > 0) is correctness_counts
     assert bool(terms.get("consistency", 0) > 0) is consistency_counts
 
@@ -282,10 +282,10 @@ def test_the_aleatoric_term_is_the_sampled_likelihood_of_the_augmented_views():
     outputs = network(step.augmented_images).detach().double().numpy()
     masks = step.augmented_masks.numpy()
     losses = sampled_cross_entropy(outputs[:, :2], outputs[:, 2:], masks, noise)
-    assert terms["segmentation"].item() == pytest.approx(
+    assert terms["supervised"].item() == pytest.approx(
         losses.sum() / (masks != 255).sum(), rel=1e-5
     )
-    assert tuple(terms) == ("segmentation",)
+    assert tuple(terms) == ("supervised",)
 
 
 @pytest.mark.parametrize("method", ["softmax", "mcdropout"])
@@ -296,7 +296,7 @@ def test_methods_without_variance_use_the_cross_entropy(method):
     options = StepOptions.of_epoch(config, chosen, 0)
     terms = step_terms(TwoViews(RedOverGreen()), step, chosen, options, context(None, config))
     segmentation, _, _ = by_hand(step, make_histories(step.labeled.masks)[1])
-    assert terms["segmentation"].item() == pytest.approx(segmentation, rel=1e-5)
+    assert terms["supervised"].item() == pytest.approx(segmentation, rel=1e-5)
 
 
 def distilling_step():
@@ -375,10 +375,10 @@ def test_flips_are_undone_before_anything_is_recorded_or_ranked():
 
 def test_terms_grow_along_the_ramp():
     training = settings(training__ranking_warmup=2, training__ranking_ramp=3).training
-    weights = {"segmentation": 1.0, "distillation": 2.0}
+    weights = {"supervised": 1.0, "distillation": 2.0}
     grown = [ramped_weights(weights, training, epoch)["distillation"] for epoch in range(7)]
     assert grown == pytest.approx([0, 0, 0.5, 1, 1.5, 2, 2])
-    assert ramped_weights(weights, training, 0)["segmentation"] == 1
+    assert ramped_weights(weights, training, 0)["supervised"] == 1
 
 
 def validated(*scores):
