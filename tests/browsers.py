@@ -17,6 +17,30 @@ QUIET = (
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
 )
 
+CONTRASTS = """
+const linear = (x) => (x <= 0.04045 ? x / 12.92 : ((x + 0.055) / 1.055) ** 2.4);
+const light = ([r, g, b]) =>
+  0.2126 * linear(r / 255) + 0.7152 * linear(g / 255) + 0.0722 * linear(b / 255);
+const parse = (text) => text.match(/[\\d.]+/g).map(Number);
+const ground = (element) => {
+  for (; element; element = element.parentElement) {
+    const colour = parse(getComputedStyle(element).backgroundColor);
+    if (colour.length < 4 || colour[3] > 0) return colour;
+  }
+  return [255, 255, 255];
+};
+const hasText = (element) =>
+  [...element.childNodes].some((node) => node.nodeType === 3 && node.textContent.trim());
+return [...document.querySelectorAll("body *")]
+  .filter((element) => element.offsetParent && !element.disabled && hasText(element))
+  .map((element) => {
+    const one = light(parse(getComputedStyle(element).color)), other = light(ground(element));
+    const ratio = (Math.max(one, other) + 0.05) / (Math.min(one, other) + 0.05);
+    return [ratio, `${element.tagName} ${element.className} ${element.textContent}`];
+  });
+"""
+"""Contrast of every text that is seen, and the text."""
+
 
 @contextmanager
 def chromium(profile, downloads):

@@ -1,9 +1,11 @@
-"""Prediction folders of two made-up cases, for what happens after a prediction."""
+"""Prediction folders of made-up cases, for what happens after a prediction."""
 
 import hashlib
 
+from segconf.results.label_rows import LabelRow, label_table
 from segconf.results.prediction_folder import PredictionFolder
 from segconf.results.rows import CaseRow
+from segconf.results.run_record import RunRecord
 from tests.unit.review.test_page import RECORD
 
 MODEL = RECORD.values["model"]["sha256"]
@@ -45,5 +47,42 @@ def entry(name, **changes):
         "decided_at": "2026-01-02T03:04:05.678Z",
         "image_sha256": image,
         "mask_sha256": mask,
+    }
+    return values | changes
+
+
+CLASSES = ("benign", "malignant", "=1+1")
+LABEL_RECORD = RunRecord(
+    RECORD.values | {"model": {**RECORD.values["model"], "classes": list(CLASSES)}}
+)
+
+
+def write_label_folder(path, rows, record=LABEL_RECORD):
+    """A folder of labels, without pictures."""
+    folder = PredictionFolder(path)
+    path.mkdir()
+    folder.write_record(record)
+    table = label_table(rows, record.class_names)
+    folder.labels_file.write_text(table, encoding="utf-8")
+    return folder
+
+
+def label_row(name, label, *probabilities, **changes):
+    """An image of 20 x 30 pixels."""
+    image, _ = _hashes(name)
+    values = {"height": 20, "width": 30, "image_sha256": image} | changes
+    return LabelRow(name, f"{name}.png", name, label, probabilities, **values)
+
+
+def label_entry(row, **changes):
+    """What the page sends about an image with a label."""
+    values = {
+        "case": row.case,
+        "decision": "",
+        "note": "",
+        "decided_at": "2026-01-02T03:04:05.678Z",
+        "image_sha256": row.image_sha256,
+        "predicted": row.label,
+        "label": "",
     }
     return values | changes

@@ -119,7 +119,7 @@ def predict(
     ] = None,
     device: Device = "auto",
 ) -> None:
-    """Predict masks and confidence maps with a page to review them, or labels.
+    """Predict masks and confidence maps, or labels, with a page to review them.
 
     Example: segconf predict images/ --out maps/
     """
@@ -169,7 +169,7 @@ def predict(
     if model.detector is not None:
         _count_out_of_distribution(report, model.detector.false_alarm_rate)
     written = not dicom or _write_dicom(report, sources, segments)
-    if not report.has_labels:
+    if not model.config.has_table:
         next_step(f"segconf review {shlex.quote(str(out))} --serve")
     if report.failed or not written:
         raise typer.Exit(SOME_IMAGES_BROKEN)
@@ -208,9 +208,9 @@ def _summarize(report: PredictionReport) -> None:
     predicted, referred, failed = report.predicted, report.referred, report.failed
     broken = report.read(failed[:SHOWN_PROBLEMS])
     skipped = f", {report.skipped} were there already" if report.skipped else ""
-    page = report.folder / (LABELS_TABLE if report.has_labels else "review.html")
-    sheet = report.folder / "least_sure.png"
-    places = f"{page} and {sheet}" if report.has_labels and sheet.is_file() else str(page)
+    page, table = report.folder / "review.html", report.folder / LABELS_TABLE
+    files = [page, table, report.folder / "least_sure.png"] if report.has_labels else [page]
+    places = ", ".join(str(file) for file in files if file.is_file())
     verb = "is" if referred == 1 else "are"
     results().print(
         f"Predicted {counted(predicted, 'image')}{skipped}; {referred} {verb} referred to an "
@@ -220,7 +220,8 @@ def _summarize(report: PredictionReport) -> None:
     )
     record(
         folder=report.folder,
-        **{"predictions" if report.has_labels else "review_page": page},
+        **({"review_page": page} if page.is_file() else {}),
+        **({"predictions": table} if report.has_labels else {}),
         predicted=predicted,
         skipped=report.skipped,
         referred=referred,
@@ -230,6 +231,6 @@ def _summarize(report: PredictionReport) -> None:
         return
     shown = [f"  {row.error}" for row in broken]
     more = len(failed) - len(shown)
-    table = LABELS_TABLE if report.has_labels else "cases.csv"
-    rest = [f"  and {more} more, named in {table}"] if more else []
+    place = LABELS_TABLE if report.has_labels else "cases.csv"
+    rest = [f"  and {more} more, named in {place}"] if more else []
     warn("\n".join([f"{counted(len(failed), 'image')} could not be read:", *shown, *rest]))

@@ -20,7 +20,9 @@ def review(
     serve: Annotated[
         bool,
         typer.Option(
-            "--serve", help="Open the page so that it saves into MAPS: decisions.csv, corrected/."
+            "--serve",
+            help="Open the page so that it saves into MAPS: decisions.csv, corrected/ (of labels: "
+            "labels.csv).",
         ),
     ] = False,
     port: Annotated[int, typer.Option(help="Port of the server; 0 is any free one.")] = 0,
@@ -38,6 +40,9 @@ def review(
 ) -> None:
     """Write cases.csv and review.html again, for all parts of a job that are done.
 
+    In the page, masks are accepted or corrected with a brush, labels by a key: Enter accepts, 1 to
+    9 choose another class. `segconf train DATASET --corrections MAPS` trains on what was decided.
+
     Example: segconf review maps/ --serve
     """
     from segconf.results.prediction_folder import PredictionFolder
@@ -47,9 +52,10 @@ def review(
     if import_file is not None:
         _import(folder, import_file)
     cases = assemble(folder)
+    table = folder.labels_file if folder.record().class_names else folder.table_file
     record(folder=folder.path, review_page=folder.page_file, cases=cases)
     results().print(
-        f"{counted(cases, 'case')} in {folder.page_file} and {folder.table_file.name}.",
+        f"{counted(cases, 'case')} in {folder.page_file} and {table.name}.",
         highlight=False,
         markup=False,
     )
@@ -65,8 +71,9 @@ def _import(folder: "PredictionFolder", path: Path) -> None:
         report = import_archive(folder, path)
     else:
         report = ReviewStore(folder).import_file(path)
-    record(decisions=report.cases, masks=report.masks, replaced=report.replaced)
-    text = f"{len(report.cases)} decisions and {len(report.masks)} corrected masks taken."
+    kind = "labels" if folder.record().class_names else "masks"
+    record(decisions=report.cases, **{kind: report.corrected}, replaced=report.replaced)
+    text = f"{len(report.cases)} decisions and {len(report.corrected)} corrected {kind} taken."
     if report.replaced:
         text += f" They replace other decisions about {', '.join(report.replaced)}."
     results().print(text, highlight=False, markup=False)

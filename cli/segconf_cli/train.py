@@ -55,7 +55,7 @@ def train(
         list[Path] | None,
         typer.Option(
             metavar="MAPS",
-            help="Reviewed prediction folder: accepted and corrected masks are labels; repeatable.",
+            help="Reviewed prediction folder: accepted and corrected masks or labels; repeatable.",
             show_default="none",
             rich_help_panel="Labels",
         ),

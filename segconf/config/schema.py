@@ -75,8 +75,8 @@ class DataConfig(Section):
     labels_from_query: Path | None = None
     """List that `segconf query` wrote: its images, and those that the queried run had labeled."""
     corrections: tuple[Path, ...] = ()
-    """Prediction folders that were reviewed: masks that were accepted or corrected are labels. The
-    later of two folders counts."""
+    """Prediction folders that were reviewed: masks or labels that were accepted or corrected are
+    used. The later of two folders counts."""
     validation_fraction: Fraction = 0.15
     """Fraction of a folder data set without `val/` that is held out for validation."""
     test_fraction: Fraction = 0.15

@@ -1,4 +1,4 @@
-"""Corrected masks of a prediction folder, and the masks of a review that can serve as labels.
+"""Corrected masks of a prediction folder, and what a review accepted or corrected.
 
 `corrected/<case>.png` (`.nii.gz` for volumes) holds the class index of every pixel on the grid of
 the image; `corrected/<case>.json` beside it says what it corrects, and is written last. Of a volume
@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from segconf.config.records import read_dataclass
-from segconf.data.decisions import decisions_file, read_decision_rows
+from segconf.data.decisions import CORRECTED, LABELED, decisions_file, read_decision_rows
 from segconf.errors import DataError
 from segconf.files import make_folder, write_text
 from segconf.images.image_format import format_of, image_suffix, map_file
@@ -48,22 +48,24 @@ class CorrectionRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class ReviewedMask:
-    """A mask that a reader accepted or corrected.
+class ReviewedCase:
+    """A case whose mask or label a reader accepted or corrected.
 
     Attributes:
         case: name of the results, with `/` between folders.
-        path: file of the mask.
+        path: file of the mask; None where labels were predicted.
         corrected: whether it was corrected, not accepted as it was.
         slice: of a volume, the slice that was corrected; None if the whole mask counts.
         image_sha256: of the file of the image that was predicted; empty where it is not known.
+        label: name of the class; empty where masks were predicted.
     """
 
     case: str
-    path: Path
+    path: Path | None
     corrected: bool
     slice: int | None
     image_sha256: str
+    label: str = ""
 
 
 def corrected_file(maps: Path, case: str, suffix: str) -> Path:
@@ -135,15 +137,18 @@ def read_corrected_slice(maps: Path, record: CorrectionRecord) -> ByteArray:
     return mask if record.slice is None else mask[record.slice]
 
 
-def reviewed_masks(maps: Path) -> list[ReviewedMask]:
-    """Accepted and corrected masks of a prediction folder, by case.
+def reviewed_cases(maps: Path) -> list[ReviewedCase]:
+    """Cases of a prediction folder whose mask or label was accepted or corrected.
 
     Raises:
         DataError: there are no decisions, or a mask is gone.
     """
-    masks: list[ReviewedMask] = []
+    reviewed: list[ReviewedCase] = []
     for row in read_decision_rows(decisions_file(maps)):
-        if row.decision == "corrected":
+        is_corrected = row.decision == CORRECTED
+        if row.label and row.decision in LABELED:
+            found = ReviewedCase(row.case, None, is_corrected, None, row.image_sha256, row.label)
+        elif is_corrected:
             record = read_correction(maps, row.case)
             if record is None:
                 raise DataError(
@@ -151,17 +156,13 @@ def reviewed_masks(maps: Path) -> list[ReviewedMask]:
                     f"{corrected_file(maps, row.case, '.json')}. Correct the case again."
                 )
             path = corrected_file(maps, row.case, format_of(record.file).map_suffix)
-            found = ReviewedMask(
-                row.case, path, corrected=True, slice=record.slice, image_sha256=record.image_sha256
-            )
+            found = ReviewedCase(row.case, path, is_corrected, record.slice, record.image_sha256)
         elif row.decision == "accept":
             path = map_file(maps / "masks", row.case, row.file)
             if not path.is_file():
                 raise DataError(f"{path}: the accepted mask of {row.case} is gone. Predict again.")
-            found = ReviewedMask(
-                row.case, path, corrected=False, slice=None, image_sha256=row.image_sha256
-            )
+            found = ReviewedCase(row.case, path, is_corrected, None, row.image_sha256)
         else:
             continue
-        masks.append(found)
-    return masks
+        reviewed.append(found)
+    return reviewed

@@ -12,6 +12,9 @@ from segconf.files import described, inside, read_text, write_text
 
 DECISIONS = ("accept", "corrected", "edit", "reject")
 """The mask is right; it was put right in the page; it has to be; the case is of no use."""
+CORRECTED = "corrected"
+LABELED = ("accept", CORRECTED)
+"""Those by which an image has a mask or a label."""
 FORMATS = ("segconf corrections 1", "segconf decisions 1")
 _WAY_OUT = "Give the .csv or .json file that the review page exports."
 
@@ -27,6 +30,7 @@ class Decision:
         note: free text.
         decided_at: time in ISO 8601.
         image_sha256: of the file of the image; empty where an earlier version predicted it.
+        label: name of the class that was accepted or chosen; empty where masks were predicted.
     """
 
     case: str
@@ -35,6 +39,7 @@ class Decision:
     note: str = ""
     decided_at: str = ""
     image_sha256: str = ""
+    label: str = ""
 
 
 COLUMNS = tuple(field.name for field in fields(Decision))
@@ -61,7 +66,11 @@ def read_decision_rows(path: Path) -> list[Decision]:
     except (OSError, ValueError) as error:
         reason = described(error)
         raise DataError(f"{path}: no decisions of a review ({reason}). {_WAY_OUT}") from None
+    names: set[str] = set()
     for row in found:
+        if row.case in names:
+            raise DataError(f"{path}: two decisions about {row.case}. Keep one of them.")
+        names.add(row.case)
         if row.decision and row.decision not in DECISIONS:
             raise DataError(
                 f"{path}: {row.case} has the decision '{row.decision}'. "
@@ -80,10 +89,14 @@ def read_decisions(path: Path) -> dict[str, str]:
 
 
 def write_decisions(path: Path, rows: Iterable[Decision]) -> None:
-    """Write a table of decisions, by case; complete or not at all."""
+    """Write a table of decisions, by case; complete or not at all.
+
+    The column of labels is there where one has a label.
+    """
     ordered = sorted(rows, key=lambda row: row.case)
-    cells = [[getattr(row, name) for name in COLUMNS] for row in ordered]
-    write_text(path, table_text(COLUMNS, cells))
+    columns = COLUMNS if any(row.label for row in ordered) else COLUMNS[:-1]
+    cells = [[getattr(row, name) for name in columns] for row in ordered]
+    write_text(path, table_text(columns, cells))
 
 
 def _decision(row: object) -> Decision:

@@ -4,15 +4,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from segconf.csv_tables import number_in, read_table
+from segconf.csv_tables import number_in, read_table, table_text
 from segconf.data.splits import ID_COLUMNS
 from segconf.errors import DataError
+from segconf.files import write_text
 from segconf.images.image_format import image_suffix
 
 TABLE = "labels.csv"
 LABEL = "label"
 OTHER = "other"
 """Class of the images that have 0 in every column of a class."""
+_SHOWN_CLASSES = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +98,20 @@ def _chosen(row: Mapping[str, str], classes: Sequence[str], other: str) -> str:
     if len(found) > 1:
         raise ValueError(f"belongs to {len(found)} classes: {', '.join(found)}")
     return found[0] if found else other
+
+
+def write_label_table(path: Path, labels: Mapping[str, str]) -> None:
+    """Write a table with the columns image and label; where there is no label, remove it."""
+    if labels:
+        write_text(path, table_text(("image", LABEL), sorted(labels.items())))
+    else:
+        path.unlink(missing_ok=True)
+
+
+def listed_classes(names: Sequence[str]) -> str:
+    """The names of classes for a message, the first ten of many."""
+    more = f" and {len(names) - _SHOWN_CLASSES} more" if len(names) > _SHOWN_CLASSES else ""
+    return ", ".join(names[:_SHOWN_CLASSES]) + more
 
 
 def matched_labels(

@@ -8,14 +8,13 @@ from segconf.config.ranges import MOST_CLASSES
 from segconf.data.cases import Case, CaseSet, list_pictures
 from segconf.data.datasets.dataset import FindOptions
 from segconf.data.groups import GROUPS, read_groups
-from segconf.data.label_tables import LabelTable, matched_labels
+from segconf.data.label_tables import LabelTable, listed_classes, matched_labels
 from segconf.data.splits import hold_out_fraction
 from segconf.images.image_format import format_of, listed_suffixes
 
 PARTS = ("training", "validation", "test")
 FOLDERS = {"training": "train", "validation": "val", "test": "test"}
 _FEWEST = 2
-_SHOWN_CLASSES = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +115,7 @@ def labeled_set(
     for part, own in parts.items():
         unknown = {id_: label for id_, label in own.labels.items() if label not in numbers}
         problems += [
-            f"{root}: {id_}: the label '{label}' is no class ({_listed(names)})"
+            f"{root}: {id_}: the label '{label}' is no class ({listed_classes(names)})"
             for id_, label in unknown.items()
         ]
         cases[part] = tuple(
@@ -154,8 +153,3 @@ def _class_problems(root: Path, names: Sequence[str]) -> list[str]:
     if len(names) > MOST_CLASSES:
         return [f"{root}: {len(names)} classes; segconf can tell {MOST_CLASSES} apart at most"]
     return []
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _SHOWN_CLASSES} more" if len(names) > _SHOWN_CLASSES else ""
-    return ", ".join(names[:_SHOWN_CLASSES]) + more

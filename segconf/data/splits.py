@@ -25,10 +25,17 @@ HOLD_OUT_SEED = 0
 
 @dataclass(frozen=True, slots=True)
 class ReviewedLabel:
-    """A mask of a review that serves as a label: accepted as it was predicted, or corrected."""
+    """What a review gave to a case: accepted as it was predicted, or corrected.
 
-    path: Path
+    Attributes:
+        corrected: whether it was.
+        path: of the mask, in segmentation.
+        label: number of the class, in classification.
+    """
+
     corrected: bool
+    path: Path | None = None
+    label: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +47,9 @@ class Split:
     validation: tuple[Case, ...]
     test: tuple[Case, ...]
     accepted: frozenset[str] = frozenset()
-    """Ids of the labeled cases whose mask is a prediction that was accepted in review."""
+    """Ids of the labeled cases whose mask or label is a prediction that a review accepted."""
     corrected: frozenset[str] = frozenset()
-    """Ids of those whose mask is a prediction that was corrected in review."""
+    """Ids of those whose mask or label was corrected in a review."""
 
     @property
     def unit(self) -> str:
@@ -65,10 +72,14 @@ class Split:
         roles |= {"validation": self.validation, "test": self.test}
         return {role: [case.id for case in cases] for role, cases in roles.items()}
 
-    def with_reviewed(self, masks: Mapping[str, ReviewedLabel]) -> "Split":
-        """Label unlabeled cases with reviewed masks, by id; a labeled case keeps its own mask."""
-        moved = {case.id: masks[case.id] for case in self.unlabeled if case.id in masks}
-        labeled = [replace(c, mask_path=moved[c.id].path) for c in self.unlabeled if c.id in moved]
+    def with_reviewed(self, reviewed: Mapping[str, ReviewedLabel]) -> "Split":
+        """Label unlabeled cases as a review did, by id; a labeled case keeps what it has."""
+        moved = {case.id: reviewed[case.id] for case in self.unlabeled if case.id in reviewed}
+        labeled = [
+            replace(case, mask_path=moved[case.id].path, label=moved[case.id].label)
+            for case in self.unlabeled
+            if case.id in moved
+        ]
         corrected = frozenset(id_ for id_, found in moved.items() if found.corrected)
         return replace(
             self,
@@ -96,7 +107,7 @@ def split_cases(
         labeled_list: the ids to use instead, or a file with them. That of a volume stands for all
             of its slices.
         seed: decides which; the same seed gives the same ids on any machine.
-        reviewed: masks of a review by id, labels of images that have no other.
+        reviewed: what a review gave to cases that have no mask or label of their own, by id.
     """
     candidates = [case for case in found.training if case.is_labeled]
     if labeled_list is not None:

@@ -18,15 +18,11 @@ from segconf.inference.model import Model, NetworkInput
 from segconf.inference.pipeline import PredictOptions
 from segconf.inference.sources import Source, Sources
 from segconf.locks import locked
-from segconf.results.label_rows import (
-    TABLE,
-    LabelRow,
-    label_table,
-    read_label_table,
-    with_label_flags,
-)
+from segconf.results.label_rows import LabelRow, label_table, read_label_table, with_label_flags
+from segconf.results.maps import with_slices
 from segconf.results.prediction_folder import PredictionFolder
 from segconf.results.rows import NOT_FINITE, UNREADABLE
+from segconf.review.pictures import has_label_pictures, write_label_pictures
 from segconf.runs.run_cases import batch_size
 
 WRITTEN_EVERY = 20
@@ -82,7 +78,7 @@ class LabelJob:
             on_progress: is told how many images of how many are done.
         """
         if self._skip_existing:
-            self._known = read_label_table(self._folder.path / TABLE, self._names)
+            self._known = read_label_table(self._folder.labels_file, self._names)
         waiting: list[LabelRow] = []
         done = 0
         with ThreadPoolExecutor(self._workers, thread_name_prefix="segconf") as pool:
@@ -114,35 +110,46 @@ class LabelJob:
         if source.problem:
             return _failed(row, source.problem)
         try:
-            inputs, content = self._content(source)
+            if source.record is None:
+                return self._image(source, row)
+            return self._record(source, source.record, row)
         except DataError as error:
             return _failed(row, str(error))
-        if inputs is None:
-            return None
-        if len(inputs.pixels) > 1:
-            return _failed(row, f"{source.path}: a volume; labels are for pictures.")
-        return _Read(replace(row, image_sha256=content), inputs)
 
-    def _content(self, source: Source) -> tuple[NetworkInput | None, str]:
-        """Pixels of an image or row and their hash; None where it is known."""
-        rows = None
-        if source.record is not None:
-            rows = features_of(source.path, [source.record])
-            content = hashlib.sha256(rows.tobytes()).hexdigest()
-        else:
-            content = image_hash(source.path)
-        known = self._known.get(source.case)
-        if known is not None and known.image_sha256 == content and not known.error:
-            return None, content
-        if rows is None:
-            return self._model.network_input(self._model.read(source.path)), content
+    def _known_row(self, case: str, content: str) -> LabelRow | None:
+        """What is in the table about an image of this content."""
+        known = self._known.get(case)
+        is_same = known is not None and known.image_sha256 == content and not known.error
+        return known if is_same else None
+
+    def _image(self, source: Source, row: LabelRow) -> _Read | None:
+        """An image; what the review page shows of it is written on the way."""
+        content = image_hash(source.path)
+        known = self._known_row(source.case, content)
+        if known is not None and has_label_pictures(self._folder, known):
+            return None
+        image = self._model.read(source.path)
+        pixels = with_slices(image.pixels)  # (C, D, H, W)
+        if pixels.shape[1] > 1:
+            raise DataError(f"{source.path}: a volume; labels are for pictures.")
+        height, width = pixels.shape[2:]
+        row = replace(row, height=height, width=width, image_sha256=content)
+        write_label_pictures(self._folder, row, pixels[:, 0])
+        return _Read(row, self._model.network_input(image))
+
+    def _record(self, source: Source, number: int, row: LabelRow) -> _Read | None:
+        """A row of a table."""
+        rows = features_of(source.path, [number])
+        content = hashlib.sha256(rows.tobytes()).hexdigest()
+        if self._known_row(source.case, content) is not None:
+            return None
         columns = self._model.config.model.channels
         if rows.shape[-1] != columns:
             raise DataError(
                 f"{source.path}: {rows.shape[-1]} columns of numbers, but the model was trained "
                 f"with {columns}."
             )
-        return NetworkInput(rows, None), content
+        return _Read(replace(row, image_sha256=content), NetworkInput(rows, None))
 
     def _labeled(self, batch: Sequence[_Read]) -> list[LabelRow]:
         """The rows with their labels."""
@@ -176,7 +183,7 @@ class LabelJob:
 
     def _write(self, rows: Sequence[LabelRow]) -> None:
         """Bring the table up to date; other shards write into the same one."""
-        path = self._folder.path / TABLE
+        path = self._folder.labels_file
         with locked(self._folder.path, wait=True):
             table = read_label_table(path, self._names) | {row.case: row for row in rows}
             write_text(path, label_table(table.values(), self._names))

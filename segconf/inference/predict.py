@@ -102,7 +102,8 @@ def predict(
 ) -> PredictionReport:
     """Write masks, confidence maps, overlays, `cases.csv` and the review page of images.
 
-    A classifier writes labels instead: `predictions.csv`, and of images `least_sure.png`.
+    A classifier writes labels instead: `predictions.csv`, and of images `least_sure.png` and the
+    page.
 
     Under torchrun every process takes its part of the images, within `shard`. Shards write no
     file in common but `cases.csv` and `review.html`, which are complete when the last shard is.
@@ -134,7 +135,9 @@ def predict(
         skip, workers = options.skip_existing, options.workers
         job = LabelJob(model, folder, skip_existing=skip, workers=workers)
         job.run(own, report.add, on_progress)
-        _write_sheet(model, folder, sources)
+        if not model.config.has_table:
+            _write_sheet(model, folder, sources)
+            assemble(folder)
     else:
         with _meeting_at_the_end(rank):
             Job(model, folder, options).run(own, report.add, on_progress)
@@ -148,11 +151,8 @@ def predict(
 
 def _write_sheet(model: Model, folder: PredictionFolder, sources: Sources) -> None:
     """Draw the least sure of all images that are predicted so far, also by other processes."""
-    if model.config.has_table:
-        return
     with locked(folder.path, wait=True):
-        rows = read_label_table(folder.path / TABLE, model.config.data.class_names)
-        write_least_sure(model, rows.values(), sources.items, folder.path / FILE_NAME)
+        write_least_sure(model, folder.label_rows(), sources.items, folder.path / FILE_NAME)
 
 
 def _found(images: Path | str | Sequence[Path | str], *, exclude: Path) -> Sources:
@@ -213,7 +213,7 @@ def describe_run(model: Model, sources: Sources, options: PredictOptions) -> Run
             "passes": model.passes,
             "encoder": config.model.encoder,
             "size": list(config.data.size),
-            **({"classes": config.data.class_names} if config.data.class_names else {}),
+            "classes": config.data.class_names,
         },
         "chosen": {"model": model.choice.name, "reason": model.choice.reason},
         "confidence": {

@@ -21,6 +21,7 @@ from segconf.images.dicom_files import (
 )
 from segconf.images.image_format import case_name, image_suffix, listed_suffixes
 from segconf.images.naming import case_names, name_problem, printable
+from segconf.results.label_rows import TABLE as LABELS
 
 LIST_SUFFIX = ".txt"
 _SUPERPIXELS = "_superpixels"  # ISIC ships them among its images
@@ -227,7 +228,9 @@ def _inside(folder: Path, exclude: Path | None) -> tuple[list[Path], list[Path]]
 
 def _is_prediction_folder(folder: Path) -> bool:
     """Whether a folder holds the results of an earlier prediction, which are no input."""
-    return (folder / "run.json").is_file() and (folder / "confidence").is_dir()
+    if not (folder / "run.json").is_file():
+        return False
+    return (folder / "confidence").is_dir() or (folder / LABELS).is_file()
 
 
 def _named(paths: Mapping[Path, Path], root: Path) -> tuple[Source, ...]:

@@ -2,20 +2,20 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from segconf.calibration.stored import Calibration
 from segconf.csv_tables import number_in, read_table, table_text
 from segconf.errors import DataError
-from segconf.results.rows import NOTE, OUT_OF_DISTRIBUTION, SEPARATOR
+from segconf.results.rows import NOTE, OUT_OF_DISTRIBUTION, REFER, SEPARATOR, severity_of
 
 TABLE = "predictions.csv"
 PROBABILITY = "p_"
 """Before the name of a class, the column of its probability."""
 LOW_CONFIDENCE = "low confidence"
 _FIRST = ("case", "label", "confidence")
-_LAST = ("flags", "ood_score", "group", "file", "image_sha256", "error")
+_LAST = ("flags", "ood_score", "group", "file", "height", "width", "image_sha256", "error")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +30,8 @@ class LabelRow:
         probabilities: of all classes, after the calibration.
         flags: the main reason to refer the image to an expert, if there is one, then notes.
         ood_score: distance from the training images; nan where the run has no detector.
+        height: of the image, in pixels; 0 for the row of a table.
+        width: of the image, in pixels.
         image_sha256: of the content of the file.
         error: why it could not be predicted; empty otherwise.
     """
@@ -41,6 +43,8 @@ class LabelRow:
     probabilities: tuple[float, ...] = ()
     flags: tuple[str, ...] = ()
     ood_score: float = math.nan
+    height: int = 0
+    width: int = 0
     image_sha256: str = ""
     error: str = ""
 
@@ -52,7 +56,13 @@ class LabelRow:
     @property
     def is_referred(self) -> bool:
         """Whether an expert should see the image."""
-        return any(not flag.startswith(NOTE) for flag in self.flags)
+        return severity_of(self.flags) == REFER
+
+    def plain(self) -> dict[str, object]:
+        """Names and values that JSON knows."""
+        distance = None if math.isnan(self.ood_score) else self.ood_score
+        further = {"confidence": self.confidence, "severity": severity_of(self.flags)}
+        return {**asdict(self), **further, "ood_score": distance}
 
 
 def with_label_flags(row: LabelRow, calibration: Calibration, ood_limit: float | None) -> LabelRow:
@@ -88,7 +98,8 @@ def _cells(row: LabelRow, class_names: Sequence[str]) -> list[object]:
     confidence = "" if row.confidence is None else f"{row.confidence:.6f}"
     flags = SEPARATOR.join(row.flags)
     distance = "" if math.isnan(row.ood_score) else f"{row.ood_score:.6g}"
-    last = [flags, distance, row.group, row.file, row.image_sha256, row.error]
+    sides = [row.height or "", row.width or ""]
+    last = [flags, distance, row.group, row.file, *sides, row.image_sha256, row.error]
     return [row.case, row.label, confidence, *known, *last]
 
 
@@ -120,6 +131,8 @@ def _row(cells: Mapping[str, str], class_names: Sequence[str]) -> LabelRow:
         probabilities=tuple(numbers),
         flags=tuple(flags.split(SEPARATOR)) if flags else (),
         ood_score=number_in(cells, "ood_score") if cells["ood_score"] else math.nan,
+        height=int(cells["height"] or 0),
+        width=int(cells["width"] or 0),
         image_sha256=cells["image_sha256"],
         error=cells["error"],
     )

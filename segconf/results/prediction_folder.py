@@ -16,6 +16,8 @@ from segconf.images.image_format import MAP_SUFFIXES, MapFormat, image_suffix, m
 from segconf.images.io import read_confidence
 from segconf.images.masks import read_mask
 from segconf.overlays.contours import Regions, empty_regions, fill_regions, shown_contours
+from segconf.results.label_rows import TABLE as LABELS
+from segconf.results.label_rows import LabelRow, read_label_table
 from segconf.results.rows import CaseRow, read_row
 from segconf.results.run_record import RunRecord, StoredRun
 
@@ -40,6 +42,7 @@ class PredictionFolder:
         self.table_file = path / "cases.csv"
         self.structures_file = path / "structures.csv"
         self.page_file = path / "review.html"
+        self.labels_file = path / LABELS
 
     def mask(self, case: str, suffix: str) -> Path:
         """Class index of every pixel."""
@@ -71,9 +74,9 @@ class PredictionFolder:
         """Numbers of every class of a case."""
         return self.path / "review" / "structures" / f"{case}.csv"
 
-    def shown_image(self, case: str) -> Path:
+    def shown_image(self, case: str, suffix: str = ".jpg") -> Path:
         """The image as the review page shows it."""
-        return self.path / "review" / "images" / f"{case}.jpg"
+        return self.path / "review" / "images" / f"{case}{suffix}"
 
     def thumbnail(self, case: str) -> Path:
         """The image in the queue of the review page."""
@@ -122,6 +125,10 @@ class PredictionFolder:
     def rows(self) -> list[CaseRow]:
         """All cases by name."""
         return list(self.read_rows(self.cases()))
+
+    def label_rows(self) -> list[LabelRow]:
+        """All images by name, where labels were predicted."""
+        return list(read_label_table(self.labels_file, self.record().class_names).values())
 
     def record(self) -> RunRecord:
         """What the folder says about itself."""

@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
@@ -21,6 +22,13 @@ NOTE = "note: "
 """Begins a flag that informs and calls for nothing."""
 SEPARATOR = "; "
 REFER = "refer"
+
+
+def severity_of(flags: Sequence[str]) -> str:
+    """`refer` where an expert should see the case, `note` where flags only inform, else empty."""
+    if any(not flag.startswith(NOTE) for flag in flags):
+        return REFER
+    return "note" if flags else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,13 +95,8 @@ class CaseRow:
 
     @property
     def severity(self) -> str:
-        """`refer` where an expert should see the case, `note` where flags only inform, else empty.
-
-        A column of `cases.csv`.
-        """
-        if any(not flag.startswith(NOTE) for flag in self.flags):
-            return REFER
-        return "note" if self.flags else ""
+        """What its flags call for, see `severity_of`; a column of `cases.csv`."""
+        return severity_of(self.flags)
 
     @property
     def is_referred(self) -> bool:

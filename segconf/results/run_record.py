@@ -25,6 +25,8 @@ class StoredModel(OpenSection):
     """The weights that predicted the folder."""
 
     sha256: str
+    classes: tuple[str, ...] = ()
+    """Names of the classes of a classifier; none where masks are predicted."""
 
 
 class StoredStep(Section):
@@ -104,6 +106,11 @@ class RunRecord:
     def id(self) -> str:
         """Name under which a browser keeps the decisions."""
         return str(self.values["id"])
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """Of a classifier, in the order of their numbers; none where masks were predicted."""
+        return tuple(self.values["model"].get("classes", ()))
 
     @property
     def scale(self) -> Scale:

@@ -8,19 +8,22 @@ from typing import Any
 
 import numpy as np
 
-from segconf.files import text_writer
+from segconf.errors import DataError
+from segconf.files import text_writer, write_text
 from segconf.locks import locked
 from segconf.overlays.contours import shown_contours
 from segconf.overlays.overlay import NOTICE
+from segconf.results.label_rows import LabelRow
 from segconf.results.prediction_folder import PredictionFolder
 from segconf.results.rows import OUT_OF_DISTRIBUTION, TABLE_HEAD, CaseRow, case_line
 from segconf.results.run_record import RunRecord
 from segconf.results.structures import STRUCTURES_HEAD, structure_lines
 from segconf.review.page_maps import page_confidence, page_level, script_safe
+from segconf.review.pictures import is_small
 
 SCRIPTS = (
     *("text", "source", "masks", "storage", "state", "queue", "drawing", "editing"),
-    *("pointer", "case", "export", "main"),
+    *("labels", "pointer", "case", "export", "main"),
 )
 """Parts of the script in the order in which they run; the first line of each says what it holds."""
 
@@ -36,7 +39,9 @@ _LEVELS = 256
 _LEGEND_COLOURS = 5
 
 
-def review_page(rows: Sequence[CaseRow], record: RunRecord, *, served: bool = False) -> str:
+def review_page(
+    rows: Sequence[CaseRow | LabelRow], record: RunRecord, *, served: bool = False
+) -> str:
     """The whole page as text; it loads pictures and maps from `review/` beside it.
 
     Args:
@@ -98,14 +103,18 @@ def part(name: str) -> str:
     return files("segconf.review").joinpath("web", name).read_text(encoding="utf-8")
 
 
-def _case_data(row: CaseRow) -> str:
+def _case_data(row: CaseRow | LabelRow) -> str:
     """A case as the script reads it."""
-    return script_safe(
-        {
-            name: round(value, _DIGITS) if isinstance(value, float) else value
-            for name, value in row.plain().items()
-        }
-    )
+    values = {name: _rounded(value) for name, value in row.plain().items()}
+    if isinstance(row, LabelRow):
+        values["small"] = is_small(row)
+    return script_safe(values)
+
+
+def _rounded(value: object) -> object:
+    if isinstance(value, tuple):
+        return [_rounded(one) for one in value]
+    return round(value, _DIGITS) if isinstance(value, float) else value
 
 
 def page_data(record: RunRecord) -> dict[str, Any]:
@@ -122,9 +131,10 @@ def page_data(record: RunRecord) -> dict[str, Any]:
             "model": record.values["model"]["sha256"],
             "notice": NOTICE,
             "model_name": record.model_name,
-            "order": record.order,
+            "order": "confidence" if record.class_names else record.order,
             "measured": scale.measured,
             "classes": scale.classes,
+            "class_names": record.class_names,
             "steps": [
                 {"times": step.times, "confidence": step.confidence, "level": level}
                 for step, level in zip(scale.steps, levels, strict=True)
@@ -141,10 +151,14 @@ def page_data(record: RunRecord) -> dict[str, Any]:
 def assemble(folder: PredictionFolder) -> int:
     """Write both tables and the page for all cases of a folder; returns their number.
 
+    Where labels were predicted, the page alone: their table is written while they are.
+
     Shards may do this at once: one waits for the other, so that the last one has seen every row.
     One case after another is read and written, so that the memory does not grow with the folder.
     """
     record = folder.record()
+    if record.class_names:
+        return _assemble_labels(folder, record)
     with locked(folder.path, wait=True):
         names = folder.cases()
         before, after = _around_cases(record, served=False)
@@ -162,3 +176,14 @@ def assemble(folder: PredictionFolder) -> int:
                 page.write((",\n" if number else "") + _case_data(row))
             page.write(after)
     return len(names)
+
+
+def _assemble_labels(folder: PredictionFolder, record: RunRecord) -> int:
+    with locked(folder.path, wait=True):
+        rows = folder.label_rows()
+        if any(not row.error and not row.width for row in rows):
+            raise DataError(
+                f"{folder.path}: holds labels of the rows of a table. The review page shows images."
+            )
+        write_text(folder.page_file, review_page(rows, record))
+    return len(rows)

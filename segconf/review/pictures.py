@@ -1,4 +1,8 @@
-"""Pictures of a case: the overlay and what the review page shows; all files of a case."""
+"""Pictures of a case: the overlay and what the review page shows; all files of a case.
+
+Of an image with a label, the page shows the image alone. One that is no larger than a thumbnail is
+its own thumbnail, and is kept as it is: the page enlarges it.
+"""
 
 import io
 from pathlib import Path
@@ -8,7 +12,7 @@ import numpy as np
 import PIL.Image
 from numpy.typing import NDArray
 
-from segconf.files import write_bytes, write_text
+from segconf.files import is_regular, make_folder, write_bytes, write_text
 from segconf.images.encoding import write_png
 from segconf.images.types import Image
 from segconf.overlays.contours import Regions
@@ -21,6 +25,7 @@ from segconf.overlays.overlay import (
     shown_image,
 )
 from segconf.overlays.view import View
+from segconf.results.label_rows import LabelRow
 from segconf.results.maps import Maps, prepare_folders, with_slices, write_maps, write_row
 from segconf.results.prediction_folder import PredictionFolder
 from segconf.results.rows import NOTE, OUT_OF_DISTRIBUTION, CaseRow
@@ -124,3 +129,28 @@ def write_case(
     write_thumbnail(folder.thumbnail(row.case), large, (mask, levels), shown, view.aspect)
     write_structures(folder, row, maps)
     write_row(folder, row)
+
+
+def is_small(row: LabelRow) -> bool:
+    """Whether an image is its own thumbnail."""
+    return max(row.height, row.width) <= THUMBNAIL_SIDE
+
+
+def _label_pictures(folder: PredictionFolder, row: LabelRow) -> dict[Path, int]:
+    """Pictures of an image with a label, and the longest side of each."""
+    if is_small(row):
+        return {folder.shown_image(row.case, ".png"): THUMBNAIL_SIDE}
+    return {folder.shown_image(row.case): PAGE_SIDE, folder.thumbnail(row.case): THUMBNAIL_SIDE}
+
+
+def write_label_pictures(folder: PredictionFolder, row: LabelRow, image: Pixels) -> None:
+    """Write what the review page shows of an image (C, H, W) with a label."""
+    for path, side in _label_pictures(folder, row).items():
+        shown = shown_image(image, fitting_size(image.shape[1:], side))
+        make_folder(path.parent)
+        (write_png if is_small(row) else write_jpeg)(path, shown)
+
+
+def has_label_pictures(folder: PredictionFolder, row: LabelRow) -> bool:
+    """Whether the review page has what it shows of an image with a label."""
+    return all(is_regular(path) for path in _label_pictures(folder, row))

@@ -73,10 +73,11 @@ class _Handler(BaseHTTPRequestHandler):
     server_version = "segconf"
     sys_version = ""
     timeout = _SECONDS
-    _FILES: ClassVar[dict[str, tuple[str, str]]] = {
-        "images": (".jpg", "image/jpeg"),
-        "thumbnails": (".jpg", "image/jpeg"),
-        "maps": (".js", "text/javascript; charset=utf-8"),
+    _FILES: ClassVar[dict[tuple[str, str], str]] = {
+        ("images", ".jpg"): "image/jpeg",
+        ("images", ".png"): "image/png",
+        ("thumbnails", ".jpg"): "image/jpeg",
+        ("maps", ".js"): "text/javascript; charset=utf-8",
     }
 
     def do_GET(self) -> None:
@@ -137,14 +138,15 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _file(self, below: str) -> tuple[bytes, str]:
         room, _, name = below.partition("/")
-        suffix, kind = self._FILES.get(room, ("", ""))
-        case = name.removesuffix(suffix)
+        case, dot, ending = name.rpartition(".")
+        suffix = dot + ending
+        kind = self._FILES.get((room, suffix))
         store = self.server.store
-        if not suffix or not name.endswith(suffix) or case not in store.rows:
+        if kind is None or case not in store.rows:
             raise _Refusal(HTTPStatus.NOT_FOUND, "there is nothing of that name")
         folder = store.folder
         files: dict[str, Callable[[str], Path]] = {
-            "images": folder.shown_image,
+            "images": lambda name: folder.shown_image(name, suffix),
             "thumbnails": folder.thumbnail,
             "maps": folder.page_map,
         }

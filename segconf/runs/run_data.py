@@ -60,20 +60,30 @@ class RunData:
     pixels: Mapping[str, str] = field(default_factory=dict)
     """SHA-256 of the decoded images and masks that the run is trained and validated on, by kind."""
     accepted: Mapping[str, str] = field(default_factory=dict)
-    """Predictions that were accepted as labels: the mask file of each of these labeled images."""
+    """Predictions that a review accepted, by id of the image: the mask file, or the class."""
     corrected: Mapping[str, str] = field(default_factory=dict)
     """The same for predictions that were corrected."""
 
     @classmethod
-    def of(cls, dataset: str, data: Path | None, split: Split) -> "RunData":
-        """Describe the data of a new run."""
+    def of(
+        cls, dataset: str, data: Path | None, split: Split, class_names: Sequence[str] = ()
+    ) -> "RunData":
+        """Describe the data of a new run.
+
+        Args:
+            dataset: its name, or its folder.
+            data: where a named one lies.
+            split: roles of its images.
+            class_names: of labels, by their numbers.
+        """
         # Absolute, so that the run can be continued from any folder, the default one included.
         folder = dataset_folder(dataset, data)
         is_kept = data is not None or (is_named(dataset) and not folder.is_absolute())
         where = str(folder.absolute()) if is_kept else None
-        masks = {c.id: str(c.mask_path.absolute()) for c in split.labeled if c.mask_path}
+        given = {c.id: str(c.mask_path.absolute()) for c in split.labeled if c.mask_path}
+        given |= {c.id: class_names[c.label] for c in split.labeled if c.label is not None}
         accepted, corrected = (
-            {id_: path for id_, path in masks.items() if id_ in chosen}
+            {id_: value for id_, value in given.items() if id_ in chosen}
             for chosen in (split.accepted, split.corrected)
         )
         return cls(

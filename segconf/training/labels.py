@@ -7,9 +7,10 @@ from segconf.config.differences import setting_differences
 from segconf.config.schema import ExperimentConfig
 from segconf.csv_tables import read_table
 from segconf.data.cases import CaseSet, raise_problems
-from segconf.data.corrections import reviewed_masks
+from segconf.data.corrections import ReviewedCase, reviewed_cases
 from segconf.data.datasets.dataset import FindOptions, find_cases
 from segconf.data.decisions import decided_cases
+from segconf.data.label_tables import listed_classes
 from segconf.data.splits import ReviewedLabel, Split, read_id_list, split_cases
 from segconf.errors import DataError, TrainingError
 from segconf.images.image_format import format_of
@@ -76,7 +77,7 @@ def label(
         names = _own_masks(before)
     if before is not None:
         found = before.arranged(found)
-        reviewed = _remembered(before)
+        reviewed = _remembered(before, found)
     if resumed is None:
         for maps in options.corrections:
             reviewed |= reviewed_labels(maps, found)
@@ -107,29 +108,46 @@ def queried_run(queue: Path) -> RunFolder:
 
 
 def reviewed_labels(maps: Path, found: CaseSet) -> dict[str, ReviewedLabel]:
-    """Accepted and corrected masks of a prediction folder, by the id of their training image.
+    """Accepted and corrected masks or labels of a prediction folder, by id of the training image.
 
     Of a volume of which one slice was corrected, that slice alone is a label.
 
     Raises:
-        DataError: a reviewed case is no training image, or its image has changed since.
+        DataError: a reviewed case is no training image, its image has changed since, or it has a
+            class that the data set does not have.
     """
-    masks = {mask.case: mask for mask in reviewed_masks(maps)}
-    words = {name: "corrected" if mask.corrected else "accepted" for name, mask in masks.items()}
+    reviewed = {one.case: one for one in reviewed_cases(maps)}
+    words = {name: "corrected" if one.corrected else "accepted" for name, one in reviewed.items()}
     matched, unknown = decided_cases(words, found.training)
     problems = [f"{name}: {words[name]}, but no training image of that name" for name in unknown]
     labels: dict[str, ReviewedLabel] = {}
     for name, cases in matched.items():
-        mask, image = masks[name], cases[0].image_path
-        there = all(file.exists() for file in format_of(image).files(image))
-        if mask.image_sha256 and there and image_hash(image) != mask.image_sha256:
+        one, image = reviewed[name], cases[0].image_path
+        if problem := _kind_problem(one, found):
+            problems.append(f"{name}: {words[name]} {problem}")
+            continue
+        is_file = one.image_sha256 and cases[0].record is None
+        there = is_file and all(file.exists() for file in format_of(image).files(image))
+        if there and image_hash(image) != one.image_sha256:
             problems.append(f"{name}: {words[name]}, but {image} is another image than it was then")
             continue
+        number = found.class_names.index(one.label) if one.label else None
         for case in cases:
-            if mask.slice is None or case.slice_index in (None, mask.slice):
-                labels[case.id] = ReviewedLabel(mask.path, mask.corrected)
+            if one.slice is None or case.slice_index in (None, one.slice):
+                labels[case.id] = ReviewedLabel(one.corrected, one.path, number)
     raise_problems(problems, maps)
     return labels
+
+
+def _kind_problem(reviewed: ReviewedCase, found: CaseSet) -> str:
+    """Why what was reviewed is of no use for a data set; empty where it is."""
+    wants_label = found.task == "classification"
+    if wants_label != bool(reviewed.label):
+        kinds = ("a label", "masks") if reviewed.label else ("a mask", "labels")
+        return f"as {kinds[0]}, but the data set has {kinds[1]}"
+    if wants_label and reviewed.label not in found.class_names:
+        return f"as '{reviewed.label}', which is no class ({listed_classes(found.class_names)})"
+    return ""
 
 
 def _own_masks(before: RunData) -> list[str]:
@@ -138,25 +156,36 @@ def _own_masks(before: RunData) -> list[str]:
     return [id_ for id_ in before.ids["labeled"] if id_ not in reviewed]
 
 
-def _remembered(before: RunData) -> dict[str, ReviewedLabel]:
-    """Reviewed labels of an earlier run."""
-    kinds = ((before.accepted, False), (before.corrected, True))
-    return {
-        id_: ReviewedLabel(Path(mask), corrected)
-        for masks, corrected in kinds
-        for id_, mask in masks.items()
-    }
+def _remembered(before: RunData, found: CaseSet) -> dict[str, ReviewedLabel]:
+    """What the reviews gave to the cases of an earlier run.
+
+    Raises:
+        DataError: a class is gone.
+    """
+    numbers = {name: number for number, name in enumerate(found.class_names)}
+    remembered: dict[str, ReviewedLabel] = {}
+    problems: list[str] = []
+    for values, corrected in ((before.accepted, False), (before.corrected, True)):
+        for id_, value in values.items():
+            if found.task == "segmentation":
+                remembered[id_] = ReviewedLabel(corrected, Path(value))
+            elif value in numbers:
+                remembered[id_] = ReviewedLabel(corrected, label=numbers[value])
+            else:
+                problems.append(f"{id_}: was reviewed as '{value}', which is no class any more")
+    raise_problems(problems, found.root)
+    return remembered
 
 
 def _check_files(reviewed: dict[str, ReviewedLabel]) -> None:
-    gone = [
+    gone = {
         f"{label.path}: {'corrected' if label.corrected else 'accepted'} as the label of {id_}, "
-        "but gone"
+        "but gone": label.path
         for id_, label in reviewed.items()
-        if not label.path.is_file()
-    ]
+        if label.path is not None and not label.path.is_file()
+    }
     if gone:
-        raise_problems(gone, next(iter(reviewed.values())).path.parent)
+        raise_problems(list(gone), next(iter(gone.values())).parent)
 
 
 def check_same_run(run: RunFolder, config: ExperimentConfig, data: RunData) -> None:

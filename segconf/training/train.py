@@ -104,9 +104,9 @@ def train(  # noqa: PLR0913 - an entry function: every value that can be chosen
         config = settled(config, found)
         if group.is_first:
             listener.on_split(split)
-        job = _Job(run, found, split, RunData.of(dataset, data, split), device, group, listener)
-        lock = locked(run.path, wait=False, task=TASK)
-        group.on_first(lambda: held.enter_context(lock))
+        used = RunData.of(dataset, data, split, found.class_names)
+        job = _Job(run, found, split, used, device, group, listener)
+        group.on_first(lambda: held.enter_context(locked(run.path, wait=False, task=TASK)))
         if resume:
             check_same_run(run, config, job.data)
         else:

@@ -298,7 +298,8 @@ def test_the_sheet_shows_the_least_sure_images_first(run, segconf, tmp_path, mon
     (tmp_path / "images/broken.png").write_bytes(b"no picture")
     code, text, _ = segconf("predict", "images", "--out", "out", "--checkpoint", run)
     assert code == 3
-    assert "least_sure.png" in text
+    assert "out/review.html, out/predictions.csv, out/least_sure.png" in text
+    assert "segconf review out --serve" in text
     rows = [row for row in table(tmp_path / "out/predictions.csv") if row["label"]]
     rows.sort(key=lambda row: (float(row["confidence"]), row["case"]))
     assert [tile.title for tile in shown] == [row["case"] for row in rows[:3]]

@@ -26,6 +26,7 @@ from selenium.webdriver.common.keys import Keys
 
 from tests.browsers import (
     CHROMIUM,
+    CONTRASTS,
     DRIVER,
     chromium,
     click,
@@ -47,28 +48,6 @@ from tests.browsers import (
 pytestmark = pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="chromium is not installed")
 
 HOSTILE = "<img src=x onerror=alert(1)>"
-CONTRASTS = """
-const linear = (x) => (x <= 0.04045 ? x / 12.92 : ((x + 0.055) / 1.055) ** 2.4);
-const light = ([r, g, b]) =>
-  0.2126 * linear(r / 255) + 0.7152 * linear(g / 255) + 0.0722 * linear(b / 255);
-const parse = (text) => text.match(/[\\d.]+/g).map(Number);
-const ground = (element) => {
-  for (; element; element = element.parentElement) {
-    const colour = parse(getComputedStyle(element).backgroundColor);
-    if (colour.length < 4 || colour[3] > 0) return colour;
-  }
-  return [255, 255, 255];
-};
-const hasText = (element) =>
-  [...element.childNodes].some((node) => node.nodeType === 3 && node.textContent.trim());
-return [...document.querySelectorAll("body *")]
-  .filter((element) => element.offsetParent && !element.disabled && hasText(element))
-  .map((element) => {
-    const one = light(parse(getComputedStyle(element).color)), other = light(ground(element));
-    const ratio = (Math.max(one, other) + 0.05) / (Math.min(one, other) + 0.05);
-    return [ratio, `${element.tagName} ${element.className} ${element.textContent}`];
-  });
-"""
 
 
 @pytest.fixture(scope="module")

@@ -450,7 +450,7 @@ def test_the_file_is_taken_by_the_folder_it_belongs_to(page, folder, downloads, 
     path.write_text(json.dumps(document), encoding="utf-8")
     store = ReviewStore(folder)
     report = store.import_file(path)
-    assert (set(report.cases), report.masks) == ({"disc", "hazy"}, ("hazy",))
+    assert (set(report.cases), report.corrected) == ({"disc", "hazy"}, ("hazy",))
     written = read_mask(folder.path / "corrected" / "hazy.png")
     runs = entries["hazy"]["mask"]["runs"]
     np.testing.assert_array_equal(written, decode_runs(runs, (90, 120)))

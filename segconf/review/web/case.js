@@ -19,13 +19,16 @@ const show = (name) => {
   find("sheet").hidden = Boolean(row.error);
   if (row.error) find("image").removeAttribute("src");
   else find("image").src = source.image(row);
+  find("image").classList.toggle("crisp", Boolean(row.small));
+  find("class-list").scrollTop = 0;
   find("share").textContent = "";
   showCase();
   fit();
   loadMap(name);
   const at = view.shown.indexOf(name), after = byName.get(view.shown[at + 1]);
-  if (at >= 0 && after && !after.error) mapOf(after.case).catch(() => {});
+  if (at >= 0 && after && !after.error) ahead(after);
 };
+const ahead = (row) => { if (hasLabels) new Image().src = source.image(row); else mapOf(row.case).catch(() => {}); };
 const showCase = () => {
   const row = byName.get(view.current);
   if (!row) return;
@@ -41,7 +44,7 @@ const showCase = () => {
   layers();
 };
 const loadMap = async (name) => {
-  if (byName.get(name).error) return;
+  if (hasLabels || byName.get(name).error) return;
   try { await mapOf(name); } catch { if (name === view.current) say(t("missingMap")); return; }
   if (name !== view.current) return;
   draw();
@@ -50,7 +53,7 @@ const loadMap = async (name) => {
 };
 const showNumbers = () => {
   const row = byName.get(view.current);
-  const facts = row.error ? [] : [
+  const facts = row.error ? [] : hasLabels ? [[t("prediction"), row.label], [t("confidenceOf"), percent(row.confidence)]] : [
     [t("expectedDice"), number(row.expected_dice, 2)],
     [t("borderConfidence"), percent(row.border_confidence)],
     [t("meanConfidence"), percent(row.mean_confidence)],
@@ -72,18 +75,25 @@ const showDecision = () => {
   const pressed = decision === "corrected" ? "accept" : decision;
   for (const button of document.querySelectorAll("[data-decision]")) button.setAttribute("aria-pressed", String(button.dataset.decision === pressed));
   find("accept-words").textContent = t(decision === "corrected" ? "corrected" : "accept");
+  showClasses();
   if (document.activeElement !== find("note")) find("note").value = note || "";
 };
 const step = (by) => {
   const at = view.shown.indexOf(view.current), next = view.shown[at < 0 ? 0 : at + by];
   if (next) show(next);
 };
-const decide = (pressed) => {
-  const name = view.current, at = view.shown.indexOf(name);
-  if (!name) return;
-  const decision = pressed === "accept" && isCorrected(name) ? "corrected" : pressed;
-  const undone = decided(name).decision === decision && decision !== "corrected";
-  change(name, { decision: undone ? "" : decision });
+// A label is decided with its class: the predicted one, or the one that was chosen.
+const decide = (pressed, chosen) => {
+  const name = view.current, at = view.shown.indexOf(name), row = byName.get(name), before = decided(name);
+  if (!name || (hasLabels && row.error && pressed === "accept")) return;
+  const decision = pressed === "accept" && chosen === undefined && isCorrected(name) ? "corrected" : pressed;
+  const label = chosen ?? { accept: row.label, corrected: before.label }[decision] ?? "";
+  const undone = before.decision === decision && (chosen === undefined ? decision !== "corrected" : before.label === chosen);
+  if (hasLabels) {
+    rememberDecision(name);
+    announce(`${name}: ${undone ? t("undecided") : label || t(DECISION_WORDS[decision])}`);
+  }
+  change(name, { decision: undone ? "" : decision, ...(hasLabels && { label: undone ? "" : label }) });
   updateItem(name);
   refresh();
   showDecision();

@@ -78,6 +78,7 @@ const afterStroke = (part, stroke) => {
   layers();
 };
 const undo = () => {
+  if (hasLabels) { takeBack(); return; }
   if (!session?.position || edit.stroke) return;
   const stroke = session.strokes[session.position - 1];
   session.position -= 1;
@@ -87,6 +88,7 @@ const undo = () => {
   announce(t("undone"));
 };
 const redo = () => {
+  if (hasLabels) { bringBack(); return; }
   if (!session || edit.stroke || session.position === session.strokes.length) return;
   const stroke = session.strokes[session.position];
   session.position += 1;

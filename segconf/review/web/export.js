@@ -11,8 +11,8 @@ const download = (name, type, parts) => {
 };
 const csvCell = (value) => (/[",\r\n]/.test(value) ? `"${value.replaceAll('"', '""')}"` : value);
 const decisionsText = () => {
-  const columns = ["case", "file", "decision", "note", "decided_at", "image_sha256"];
-  const lines = decidedNames().map((name) => ({ ...byName.get(name), note: "", decision: "", ...decided(name) })).map((row) => columns.map((column) => row[column] || ""));
+  const columns = ["case", "file", "decision", "note", "decided_at", "image_sha256", ...(hasLabels ? ["label"] : [])];
+  const lines = decidedNames().map((name) => ({ ...byName.get(name), note: "", decision: "", ...decided(name), label: labelOf(name) })).map((row) => columns.map((column) => row[column] || ""));
   return [columns, ...lines].map((line) => line.map(csvCell).join(",")).join("\r\n") + "\r\n";
 };
 const exportCsv = () => download(`decisions-${run.id}.csv`, "text/csv", [decisionsText()]);

@@ -15,6 +15,7 @@ const ACTIONS = {
 };
 const ARROWS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
 const PAN_STEP = 60;
+const MASK_KEYS = " chgvdxfuoi[],.";
 const keyDown = (event) => {
   const { target, key } = event, letter = key.length === 1 ? key.toLowerCase() : key;
   if (key === "Escape") {
@@ -36,9 +37,11 @@ const actionOf = (event, letter) => {
   if (event.ctrlKey || event.metaKey) return { z: event.shiftKey ? redo : undo, y: redo }[letter];
   if (ARROWS[letter] && event.target === find("stage") && edit.tool !== "pan") return () => moveCursor(...ARROWS[letter], event.shiftKey);
   if (ARROWS[letter] && event.shiftKey) return () => pan(-PAN_STEP * ARROWS[letter][0], -PAN_STEP * ARROWS[letter][1]);
-  if (letter === "Enter" && edit.tool !== "pan") return useCursor;
+  if (letter === "Enter") return hasLabels ? ACTIONS.a : edit.tool === "pan" ? null : useCursor;
   if (letter === "z" && event.shiftKey) return redo;
-  if (/^[1-9]$/.test(letter)) return () => chooseLabel(Number(letter));
+  if (/^[1-9]$/.test(letter)) return () => (hasLabels ? chooseByKey : chooseLabel)(Number(letter));
+  if (hasLabels && letter === "c" && hasMany) return () => find("class-search").focus();
+  if (hasLabels && MASK_KEYS.includes(letter)) return null;
   return ACTIONS[letter];
 };
 const listenToKeys = () => {
@@ -48,7 +51,7 @@ const listenToKeys = () => {
 };
 const CLICKS = {
   layer: ACTIONS[" "], contour: ACTIONS.c, heat: ACTIONS.h, promise: ACTIONS.g, "zoom-in": ACTIONS["+"], "zoom-out": ACTIONS["-"], fit,
-  previous: ACTIONS.ArrowLeft, next: ACTIONS.ArrowRight, grow: ACTIONS.o, shrink: ACTIONS.i, undo, redo, "export-csv": exportCsv, "export-json": exportJson,
+  previous: ACTIONS.ArrowLeft, next: ACTIONS.ArrowRight, grow: ACTIONS.o, shrink: ACTIONS.i, undo, redo, "take-back": takeBack, "bring-back": bringBack, "export-csv": exportCsv, "export-json": exportJson,
   "take-theirs": () => takeTheirs(find("conflict").dataset.case), "keep-mine": () => keepMine(find("conflict").dataset.case),
 };
 const listen = () => {
@@ -59,6 +62,9 @@ const listen = () => {
   find("opacity").addEventListener("input", layers);
   find("brush-size").addEventListener("input", () => { edit.size = Number(find("brush-size").value); showTools(); });
   find("search").addEventListener("input", refresh);
+  find("class-search").addEventListener("input", showClasses);
+  find("class-search").addEventListener("keydown", searchClass);
+  find("image").addEventListener("error", () => { if (hasLabels) say(t("missingImage")); });
   find("language").addEventListener("change", () => { chooseLanguage(find("language").value); showTexts(); });
   for (const id of ["order", "filter"]) find(id).addEventListener("change", () => { refresh(); if (!view.shown.includes(view.current) && view.shown.length) show(view.shown[0]); });
   find("note").addEventListener("input", () => change(view.current, { note: find("note").value }));
@@ -69,11 +75,12 @@ const listen = () => {
 const showTexts = () => {
   translate();
   announce("");
-  for (const id of ["keysList", "keysDraw"]) {
+  for (const id of ["keysList", "keysDraw", "keysLabels"]) {
     const words = t(id).split("|");
     find(id).replaceChildren(...[...document.querySelectorAll(`#${id}-keys span`)].flatMap((keys, i) => [i ? " \u00b7 " : "", keys.cloneNode(true), ` ${words[i]}`]));
   }
   for (const button of document.querySelectorAll("#class-buttons button")) button.setAttribute("aria-label", t("class", { number: button.dataset.value }));
+  find("edit-words").textContent = t(hasLabels ? "unsure" : "edit");
   find("notice").textContent = t("notice", { notice: run.notice }) + (run.model_name ? ` ${t("model", { name: run.model_name })}` : "");
   cases.forEach(nameItem);
   cases.forEach((row) => updateItem(row.case));
@@ -82,7 +89,18 @@ const showTexts = () => {
   showCase();
   draw();
 };
+const buildKind = () => {
+  document.body.classList.add(hasLabels ? "labels" : "masks");
+  for (const option of document.querySelectorAll(`option.for-${hasLabels ? "masks" : "labels"}`)) option.remove();
+  find("class-search-field").hidden = !hasMany;
+  find("class-title").hidden = hasMany;
+  find("class-list").classList.toggle("many", hasMany);
+  if (!hasLabels) return;
+  find("search").dataset.placeholder = "searchLabels";
+  find("edit-icon").textContent = MARKS.edit;
+};
 const build = () => {
+  buildKind();
   const slider = find("threshold");
   slider.min = 0;
   slider.max = run.steps.length - 1;

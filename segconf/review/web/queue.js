@@ -1,6 +1,6 @@
 // The queue of cases at the left.
-const MARKS = { accept: "\u2713", corrected: "\u25c6", edit: "\u270e", reject: "\u2715" };
-const DECISION_WORDS = { accept: "accepted", corrected: "corrected", edit: "toEdit", reject: "rejected" };
+const MARKS = { accept: "\u2713", corrected: "\u25c6", edit: hasLabels ? "?" : "\u270e", reject: "\u2715" };
+const DECISION_WORDS = { accept: "accepted", corrected: "corrected", edit: hasLabels ? "unsure" : "toEdit", reject: "rejected" };
 const items = new Map();
 const makeItem = (row) => {
   const item = element("li"), button = element("button");
@@ -13,6 +13,7 @@ const makeItem = (row) => {
     picture.decoding = "async";
     picture.alt = "";
     picture.src = source.thumbnail(row);
+    picture.classList.toggle("crisp", Boolean(row.small));
     button.append(picture);
   }
   const words = element("span"), name = element("span", "name", row.case), facts = element("span", "facts");
@@ -29,8 +30,11 @@ const makeItem = (row) => {
 };
 const nameItem = (row) => {
   const item = items.get(row.case);
-  item.querySelector(".dice").textContent = row.error ? t("unreadable") : t("diceOf", { value: number(row.expected_dice, 2) });
-  item.querySelector(".more").textContent = row.error ? "" : t("borderOf", { value: percent(row.border_confidence) });
+  if (row.error) item.querySelector(".dice").textContent = t("unreadable");
+  else if (!hasLabels) { // the words about a label change with the decision
+    item.querySelector(".dice").textContent = t("diceOf", { value: number(row.expected_dice, 2) });
+    item.querySelector(".more").textContent = t("borderOf", { value: percent(row.border_confidence) });
+  }
   const flagged = item.querySelector(".flagged");
   if (flagged) {
     flagged.textContent = `\u2691 ${flagWords(row.flags[0])}`;
@@ -38,7 +42,8 @@ const nameItem = (row) => {
   }
 };
 const updateItem = (name) => {
-  const mark = items.get(name).querySelector(".mark"), { decision } = decided(name);
+  const item = items.get(name), mark = item.querySelector(".mark"), { decision } = decided(name), row = byName.get(name);
+  if (hasLabels && !row.error) item.querySelector(".dice").textContent = labelWords(row);
   mark.className = `mark ${decision || ""}`;
   mark.textContent = decision ? MARKS[decision] : "";
   mark.setAttribute("aria-label", t(decision ? DECISION_WORDS[decision] : "undecided"));
@@ -51,7 +56,8 @@ const worst = (row, column) => {
 };
 const matches = (row) => {
   const wanted = find("filter").value, text = find("search").value.trim().toLowerCase();
-  if (text && !row.case.toLowerCase().includes(text)) return false;
+  const names = hasLabels ? [row.case, row.label, labelOf(row.case)] : [row.case];
+  if (text && !names.some((name) => name.toLowerCase().includes(text))) return false;
   const { decision } = decided(row.case);
   if (wanted === "all") return true;
   if (wanted === "refer") return row.severity === "refer";
@@ -59,9 +65,14 @@ const matches = (row) => {
   if (wanted.startsWith("is:")) return decision === wanted.slice(3);
   return row.flags.includes(wanted.slice(5));
 };
+const inOrder = (column) => (a, b) => {
+  if (column === "case") return 0;
+  if (column === "label") return (a.label > b.label) - (a.label < b.label) || worst(a, "confidence") - worst(b, "confidence");
+  return worst(a, column) - worst(b, column);
+};
 const refresh = () => {
-  const column = find("order").value, rows = cases.filter(matches);
-  rows.sort((a, b) => (column === "case" ? 0 : worst(a, column) - worst(b, column)) || (a.case < b.case ? -1 : 1));
+  const before = inOrder(find("order").value), rows = cases.filter(matches);
+  rows.sort((a, b) => before(a, b) || (a.case < b.case ? -1 : 1));
   view.shown = rows.map((row) => row.case);
   find("list").replaceChildren(...(rows.length ? view.shown.map((name) => items.get(name)) : [element("li", "nothing", t("noMatch"))]));
   showProgress();

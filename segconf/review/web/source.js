@@ -39,8 +39,9 @@ const openSource = (data) => {
     run: data.run,
     empty: "none",
     load: async () => data.cases,
-    image: (row) => address("images", row.case, ".jpg"),
-    thumbnail: (row) => address("thumbnails", row.case, ".jpg"),
+    // A small image with a label is kept as it is, and is its own thumbnail.
+    image: (row) => address("images", row.case, row.small ? ".png" : ".jpg"),
+    thumbnail: (row) => (row.small ? address("images", row.case, ".png") : address("thumbnails", row.case, ".jpg")),
     map,
   };
 };

@@ -1,6 +1,7 @@
 // What is shown, and what was decided about the cases.
 const source = openSource(window.segconfData);
 const { run } = source;
+const hasLabels = run.class_names.length > 0; // a class for the whole image instead of a mask
 const cases = [];
 const served = window.segconfData.served;
 const byName = new Map();
@@ -35,11 +36,12 @@ const mapOf = async (name) => {
   return maps.get(name);
 };
 
-// Decisions: { decision, note, decided_at, position, count }, where `position` of `count` strokes are in force.
+// Decisions: { decision, note, decided_at, position, count }, where `position` of `count` strokes are in force; or { ..., label }.
 let decisions = new Map();
 const storage = openStorage(run.id, () => { find("storage").hidden = false; });
 const decided = (name) => decisions.get(name) || {};
-const isCorrected = (name) => decided(name).position > 0 || Boolean(decided(name).fetched);
+const isCorrected = (name) => (hasLabels ? decided(name).decision === "corrected" : hasOwnMask(name));
+const hasOwnMask = (name) => decided(name).position > 0 || Boolean(decided(name).fetched);
 const change = (name, values, stroke) => {
   const next = { ...decided(name), ...values, decided_at: new Date().toISOString(), unsaved: served };
   if (served) next.version = server.versionOf(name);
@@ -75,7 +77,8 @@ const maskOf = async (name) => {
 };
 const entryOf = async (name) => {
   const { decision = "", note = "", decided_at = "", position = 0, count = 0, fetched = false } = decided(name);
-  const { file, image_sha256, mask_sha256 } = byName.get(name);
+  const { file, image_sha256, mask_sha256, label: predicted } = byName.get(name);
+  if (hasLabels) return { case: name, file, decision, note, decided_at, image_sha256, predicted, label: labelOf(name) };
   const entry = { case: name, file, decision, note, decided_at, image_sha256, mask_sha256 };
   if (position) entry.mask = await maskOf(name);
   else if (fetched) entry.mask = await server.mask(name);
@@ -87,12 +90,12 @@ const entryOf = async (name) => {
 const server = served ? openServer({ model: run.model, entryOf, onState: (name, state) => showSaving(name, state) }) : null;
 const startFromServer = async () => {
   const there = await server.state();
-  for (const [name, { version, decision, note, decided_at, corrected }] of Object.entries(there)) {
+  for (const [name, { version, decision, note, decided_at, corrected, label }] of Object.entries(there)) {
     server.remember(name, version);
     const own = decisions.get(name);
     if (own && (own.unsaved || own.version === version)) continue;
     storage.dropStrokes(name);
-    decisions.set(name, { decision, note, decided_at, version, position: 0, count: 0, fetched: corrected });
+    decisions.set(name, { decision, note, decided_at, label, version, position: 0, count: 0, fetched: corrected });
   }
   for (const [name, own] of decisions) {
     if (own.unsaved) { server.remember(name, own.version || ""); server.save(name); }

@@ -9,11 +9,11 @@ import pytest
 
 from segconf.data.corrections import (
     CorrectionRecord,
-    ReviewedMask,
+    ReviewedCase,
     read_corrected_slice,
     read_correction,
     remove_correction,
-    reviewed_masks,
+    reviewed_cases,
     write_correction,
 )
 from segconf.data.decisions import Decision, decisions_file, write_decisions
@@ -81,25 +81,40 @@ def test_accepted_and_corrected_masks_are_labels(tmp_path):
         Decision("four", "four.jpg", note="what is this?"),
     ]
     write_decisions(decisions_file(tmp_path), rows)
-    assert reviewed_masks(tmp_path) == [
-        ReviewedMask("a/b", corrected, corrected=True, slice=None, image_sha256="bb"),
-        ReviewedMask("one", accepted, corrected=False, slice=None, image_sha256="11"),
+    assert reviewed_cases(tmp_path) == [
+        ReviewedCase("a/b", corrected, corrected=True, slice=None, image_sha256="bb"),
+        ReviewedCase("one", accepted, corrected=False, slice=None, image_sha256="11"),
     ]
     accepted.unlink()
     with pytest.raises(DataError, match=r"one\.png: the accepted mask of one is gone"):
-        reviewed_masks(tmp_path)
+        reviewed_cases(tmp_path)
 
 
 def test_what_is_missing_or_broken_is_named(tmp_path):
     with pytest.raises(DataError, match=r"decisions\.csv: no such file"):
-        reviewed_masks(tmp_path)
+        reviewed_cases(tmp_path)
     write_decisions(decisions_file(tmp_path), [Decision("a/b", "a/b.jpg", "corrected")])
     with pytest.raises(DataError, match="a/b was corrected, but there is no"):
-        reviewed_masks(tmp_path)
+        reviewed_cases(tmp_path)
     mask = write_correction(tmp_path, record(), MASK)
     mask.unlink()
     with pytest.raises(DataError, match="the corrected mask is gone"):
-        reviewed_masks(tmp_path)
+        reviewed_cases(tmp_path)
     (tmp_path / "corrected/a/b.json").write_text('{"format": "segconf correction 1"}')
     with pytest.raises(DataError, match=r"b\.json: case: Field required"):
         read_correction(tmp_path, "a/b")
+
+
+def test_accepted_and_chosen_classes_are_labels(tmp_path):
+    write_decisions(
+        decisions_file(tmp_path),
+        [
+            Decision("one", "one.jpg", "accept", image_sha256="11", label="nevus"),
+            Decision("a/b", "a/b.jpg", "corrected", label="melanoma"),
+            Decision("two", "two.jpg", "edit"),
+        ],
+    )
+    assert reviewed_cases(tmp_path) == [
+        ReviewedCase("a/b", None, True, None, "", "melanoma"),
+        ReviewedCase("one", None, False, None, "11", "nevus"),
+    ]

@@ -61,6 +61,23 @@ def test_tables_of_an_earlier_version_have_fewer_columns(tmp_path):
     assert read_decision_rows(tmp_path / "old.csv") == [Decision("a", "", "accept"), Decision("b")]
 
 
+def test_labels_have_a_column_of_their_own(tmp_path):
+    rows = [Decision("a", "a.png", "corrected", label="=1"), Decision("b", "b.png", "reject")]
+    write_decisions(tmp_path / "decisions.csv", rows)
+    assert read_decision_rows(tmp_path / "decisions.csv") == rows
+    lines = (tmp_path / "decisions.csv").read_text(encoding="utf-8").splitlines()
+    assert lines[:2] == [
+        "case,file,decision,note,decided_at,image_sha256,label",
+        "a,a.png,corrected,,,,'=1",
+    ]
+
+
+def test_two_decisions_about_one_image_are_named(tmp_path):
+    (tmp_path / "two.csv").write_text("case,decision\na,accept\na,reject\n", encoding="utf-8")
+    with pytest.raises(DataError, match=r"two decisions about a\. Keep one of them"):
+        read_decisions(tmp_path / "two.csv")
+
+
 def test_an_unknown_decision_is_named(tmp_path):
     (tmp_path / "odd.csv").write_text("case,decision\na,maybe\n", encoding="utf-8")
     with pytest.raises(DataError, match=r"a has the decision 'maybe'\. Expected accept, corrected"):

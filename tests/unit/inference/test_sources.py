@@ -78,6 +78,9 @@ def test_maps_of_an_earlier_prediction_are_no_input(tmp_path):
     for part in ("masks", "confidence", "overlays"):
         write_picture(tmp_path / "old" / part / "a.png", disc(40, 40))
     (tmp_path / "old/run.json").write_text("{}")
+    write_picture(tmp_path / "labels/review/images/a.png", disc(40, 40))
+    for name in ("run.json", "predictions.csv"):
+        (tmp_path / "labels" / name).write_text("{}")
     assert [source.case for source in find_images([tmp_path]).items] == ["a"]
 
 

@@ -10,7 +10,14 @@ import pytest
 
 from segconf.errors import DataError
 from segconf.review.server import LARGEST_BODY, ReviewServer
-from tests.review_folders import MODEL, entry, write_folder
+from tests.review_folders import (
+    MODEL,
+    entry,
+    label_entry,
+    label_row,
+    write_folder,
+    write_label_folder,
+)
 
 
 @pytest.fixture
@@ -153,3 +160,26 @@ def test_other_models_are_refused_with_the_reason(server):
 def test_a_port_that_is_taken(server):
     with pytest.raises(DataError, match=f"port {server.server_port}: cannot be used"):
         ReviewServer(server.store.folder, port=server.server_port)
+
+
+def test_labels_are_saved_and_small_pictures_sent(tmp_path):
+    row = label_row("a/one", "malignant", 0.2, 0.7, 0.1)
+    folder = write_label_folder(tmp_path / "maps", [row])
+    picture = folder.shown_image("a/one", ".png")
+    picture.parent.mkdir(parents=True)
+    picture.write_text("small", encoding="utf-8")
+    with ReviewServer(folder) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        assert ask(server, "GET", "review/images/a/one.png") == (200, "small")
+        assert ask(server, "GET", "review/images/a/one.jpg")[0] == 404
+        body = label_entry(row, decision="corrected", label="benign") | {"model_sha256": MODEL}
+        assert ask(server, "PUT", "cases/a%2Fone", body, If_Match='""')[0] == 200
+        assert json.loads(ask(server, "GET", "state")[1])["a/one"]["label"] == "benign"
+        refused = ask(server, "PUT", "cases/a%2Fone", body | {"label": "cat"}, If_Match="*")
+        assert refused[0] == 400
+        assert "a/one: corrected as 'cat'" in refused[1]
+        server.shutdown()
+        thread.join()
+    text = (folder.path / "labels.csv").read_text(encoding="utf-8")
+    assert text == "image,label\na/one.png,benign\n"

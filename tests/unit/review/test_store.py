@@ -120,7 +120,7 @@ def test_import_takes_all_entries_and_says_what_it_replaced(store, tmp_path):
     one = entry("a/one", decision="corrected", mask=mask)
     path = exported(tmp_path / "c.json", one, entry("two", decision="reject"))
     report = store.import_file(path)
-    assert (report.cases, report.masks) == (("a/one", "two"), ("a/one",))
+    assert (report.cases, report.corrected) == (("a/one", "two"), ("a/one",))
     assert report.replaced == ("two",)
     assert [line.split(",")[2] for line in table(store)[1:]] == ["corrected", "reject"]
     assert store.import_file(path).replaced == ()

@@ -6,7 +6,7 @@ from importlib.resources import files
 
 import pytest
 
-from segconf.results import rows
+from segconf.results import label_rows, rows
 from segconf.review.page import SCRIPTS
 
 WEB = files("segconf.review").joinpath("web")
@@ -25,7 +25,7 @@ def test_all_languages_have_the_same_words_and_places(language):
         assert other[key].strip()
         places = [sorted(re.findall(r"\{(\w+)\}", text[key])) for text in (english, other)]
         assert places[0] == places[1], key
-    for key in ("keysList", "keysDraw"):
+    for key in ("keysList", "keysDraw", "keysLabels"):
         spans = read("page.html").split(f'id="{key}-keys"')[1].split("</div>")[0].count("<span>")
         assert len(other[key].split("|")) == spans
 
@@ -43,6 +43,7 @@ def test_every_word_that_the_page_asks_for_is_there_and_no_other():
 
 def test_the_flags_of_a_prediction_are_translated():
     known = {rows.EMPTY_MASK, rows.OUT_OF_DISTRIBUTION, rows.UNREADABLE, rows.NOT_FINITE}
+    known.add(label_rows.LOW_CONFIDENCE)
     for language, texts in TEXTS.items():
         assert language == "en" or known <= texts["flags"].keys()
 
