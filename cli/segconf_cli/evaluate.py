@@ -65,6 +65,10 @@ def evaluate(
         raise ConfigError(f"--weights {weights}: expected best or last.")
     if weights == "last" and ood is not None:
         raise ConfigError("--ood: is measured with the best weights. Leave out --weights last.")
+    if ood is not None:
+        from segconf.ood.evaluation import evaluate_ood, other_files
+
+        other_files(ood)  # says so if there are none, before anything slow begins
     options = EvaluationOptions(
         "test" if split == "test" else "val",
         data,
@@ -79,8 +83,6 @@ def evaluate(
         return
     _show(evaluation)
     if ood is not None:
-        from segconf.ood.evaluation import evaluate_ood
-
         with counting() as progress:
             report = evaluate_ood(run, ood, evaluation.folder, options, on_progress=progress)
         _show_ood(report, evaluation.folder)

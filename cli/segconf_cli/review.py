@@ -25,7 +25,9 @@ def review(
             "labels.csv).",
         ),
     ] = False,
-    port: Annotated[int, typer.Option(help="Port of the server; 0 is any free one.")] = 0,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Port of the server; 0 is any free one.")
+    ] = 0,
     browser: Annotated[
         bool, typer.Option("--browser/--no-browser", help="Open the page in the browser.")
     ] = True,

@@ -24,7 +24,7 @@ from segconf.csv_tables import table_text
 from segconf.data.cache import Progress
 from segconf.data.cases import images_of
 from segconf.devices import resolve_device
-from segconf.errors import CheckpointError, DataError
+from segconf.errors import CheckpointError, ConfigError, DataError
 from segconf.evaluation.report import REPORT_FILES
 from segconf.files import write_text
 from segconf.inference.model import Model
@@ -105,11 +105,12 @@ class ReferredCase:
 
 
 def stored_rule(model: Model) -> StoredReferral:
-    """The referral rule of a run.
-
-    Raises:
-        CheckpointError: the run has none.
-    """
+    """The referral rule of a run; one that predicts labels, or has none, is refused."""
+    if model.config.data.task == "classification":
+        raise ConfigError(
+            f"{model.file.parent}: predicts labels, and triage measures the Dice of masks. "
+            "predictions.csv of `segconf predict` names the images to refer."
+        )
     rule = model.calibration.referral
     if rule is None:
         folder = model.file.parent

@@ -29,6 +29,7 @@ from segconf.metrics.bootstrap import (
     resampled_unit,
 )
 from segconf.metrics.definitions import METRICS, compared_metrics
+from segconf.runs.run_folder import RunFolder
 
 METRICS_FILE = "metrics.json"
 
@@ -183,6 +184,7 @@ def read_evaluation(run: Path, split: str) -> Evaluated:
     kept_alone = (run / METRICS_FILE).is_file()
     folder = run if kept_alone else run / "evaluation" / split
     if not all((folder / name).exists() for name in (METRICS_FILE, IMAGE_COUNTS)):
+        RunFolder(run).data()  # says so if this is no run folder
         raise CheckpointError(
             f"{run}: not evaluated on the {split} images yet. Run: {_command(run, split)}"
         )

@@ -117,7 +117,7 @@ def evaluate_ood(
     # Both as `predict` reads them. The cache of a training decodes JPEGs at a reduced size, and a
     # score that sees fine structure would tell the two ways of reading apart.
     own = _scores_of(model, _files(cases), options.split, on_progress)
-    others = _scores_of(model, _other_files(folder), "out-of-distribution images", on_progress)
+    others = _scores_of(model, other_files(folder), "out-of-distribution images", on_progress)
     metrics = {name: detection_metrics(own[name], others[name]) for name in own}
     known = model.detector
     flagged = None
@@ -150,32 +150,37 @@ def evaluate_ood(
 
 
 @dataclass(frozen=True, slots=True)
-class _File:
+class ImageFile:
     """An image or, of a file that holds many of them, the records that are meant."""
 
     path: Path
     records: tuple[int, ...] = ()
 
 
-def _files(cases: Sequence[Case]) -> list[_File]:
+def _files(cases: Sequence[Case]) -> list[ImageFile]:
     records: dict[Path, list[int]] = {}
     for case in cases:
         records.setdefault(case.image_path, [])
         if case.record is not None:
             records[case.image_path].append(case.record)
-    return [_File(path, tuple(own)) for path, own in records.items()]
+    return [ImageFile(path, tuple(own)) for path, own in records.items()]
 
 
-def _other_files(folder: Path) -> list[_File]:
+def other_files(folder: Path) -> list[ImageFile]:
+    """Images of a folder, or the test images of a data set that has this name.
+
+    Raises:
+        DataError: there are none.
+    """
     if not folder.exists() and is_named(str(folder)):
         found = find_cases(str(folder))
         raise_problems(found.problems, found.root)
         return _files(found.test)
-    return [_File(source.path) for source in find_images([folder]).items]
+    return [ImageFile(source.path) for source in find_images([folder]).items]
 
 
 def _scores_of(
-    model: TorchModel, files: Sequence[_File], label: str, on_progress: Progress | None
+    model: TorchModel, files: Sequence[ImageFile], label: str, on_progress: Progress | None
 ) -> dict[str, Floats]:
     """Both scores (N,) of images; those of a volume are the means of its slices.
 
@@ -197,7 +202,7 @@ def _scores_of(
     return _joined(parts)
 
 
-def _input(model: TorchModel, file: _File) -> NetworkInput:
+def _input(model: TorchModel, file: ImageFile) -> NetworkInput:
     """The slices, or the chosen records, of a file."""
     image = model.read(file.path)
     if file.records:

@@ -20,7 +20,7 @@ from segconf.calibration.calibrate import calibrate
 from segconf.checkpoints.weights import weights_hash
 from segconf.config.loading import load_config
 from segconf.data.cases import Case
-from segconf.errors import CheckpointError
+from segconf.errors import CheckpointError, DataError
 from segconf.images.io import read_image
 from segconf.images.recompression import Recompression
 from segconf.inference.model import load_model
@@ -214,7 +214,8 @@ def stripes(folder, count=3):
 
 
 def command(*arguments):
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    arguments = [str(argument) for argument in arguments]
+    result = CliRunner().invoke(app, arguments, catch_exceptions=False)
     assert result.exit_code == 0, result.output
     return result
 
@@ -315,6 +316,14 @@ def test_evaluate_reports_out_of_distribution_images(run, tmp_path):
     assert set(json.loads((run / "evaluation/test/ood.json").read_text())["metrics"]) == {
         "confidence"
     }
+
+
+def test_a_folder_without_other_images_is_refused_before_anything_is_measured(run, tmp_path):
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    with pytest.raises(DataError, match="no image found"):
+        command("evaluate", run, "--ood", empty, "--out", tmp_path / "report")
+    assert not (tmp_path / "report").exists()
 
 
 def test_own_images_and_others_are_read_alike(tmp_path):

@@ -21,7 +21,7 @@ from segconf.comparison.tables import (
     write_comparison,
 )
 from segconf.config.schema import ExperimentConfig
-from segconf.errors import CheckpointError, ConfigError
+from segconf.errors import CheckpointError, ConfigError, TrainingError
 from segconf.evaluation.evaluator import Evaluator, Tolerances
 from segconf.evaluation.image_counts import load_image_counts, save_image_counts
 from segconf.evaluation.report import build_report, write_report
@@ -144,7 +144,7 @@ def test_runs_that_cannot_be_compared(runs):
         compare([folder / "soft0", folder / "fewer"])
     with pytest.raises(ConfigError, match="grid native"):
         compare([folder / "soft0", folder / "other"])
-    with pytest.raises(CheckpointError, match="Run: segconf evaluate"):
+    with pytest.raises(TrainingError, match="nowhere: not a run folder"):
         compare([folder / "nowhere"])
     with pytest.raises(ConfigError, match="125, 250, 500, 2000"):
         compare([folder / "soft0"], paper=100)
