@@ -112,8 +112,9 @@ def test_protocol_of_the_paper_for_labels(name, encoder):
 def test_labels_may_have_any_grid_and_masks_may_not():
     overrides = ["data.size=[28, 30]", "data.task=classification"]
     assert load_config(overrides=overrides).data.size == (28, 30)
-    with pytest.raises(ConfigError, match=r"data\.size = 28: must be divisible by 32"):
+    with pytest.raises(ConfigError, match=r"data\.size = 28: must be divisible by 32") as caught:
         load_config(overrides=overrides[:1])
+    assert "For labels any size will do, with data.task = classification" in str(caught.value)
 
 
 def test_later_sources_win(tmp_path):

@@ -42,8 +42,9 @@ def review(
 ) -> None:
     """Write cases.csv and review.html again, for all parts of a job that are done.
 
-    In the page, masks are accepted or corrected with a brush, labels by a key: Enter accepts, 1 to
-    9 choose another class. `segconf train DATASET --corrections MAPS` trains on what was decided.
+    In the page, masks are accepted, or corrected with a brush. Labels take a
+    key: Enter accepts, 1 to 9 choose another class. `segconf train DATASET
+    --corrections MAPS` trains on what was accepted and corrected.
 
     Example: segconf review maps/ --serve
     """

@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 
     from segconf.comparison.surrogates import RunSurrogates
 
+_NAMES = 3
+"""Columns of the table of gaps before those of its metrics."""
+_GAPS = ("softmax", "consistency", "gap")
+
 
 def surrogates(
     runs: Annotated[list[Path], typer.Argument(help="Run folders that kept snapshots.")],
@@ -54,22 +58,26 @@ def _show(found: Sequence[RunSurrogates]) -> None:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    from segconf.comparison.surrogates import SURROGATES, gap_columns, gap_rows
+    from segconf.comparison.surrogates import GAP_METRICS, SURROGATES, gap_rows
     from segconf.metrics.definitions import heading, scaled
 
     for run in found:
         table = Table(box=SIMPLE_HEAD, title_justify="left")
-        table.title = f"{run.run.name}: {run.images} training images"
-        table.add_column(f"epoch, {heading('aurc')}", justify="right")
-        for name in SURROGATES:
-            table.add_column(name, justify="right")
+        table.title = f"{run.run.name}: {run.images} training images, {heading('aurc')}"
+        for name in ("epoch", *SURROGATES):
+            table.add_column(name, justify="right", no_wrap=True)
         for scores in run.scores:
             values = [scaled(scores.aurc[name], "aurc") for name in SURROGATES]
             table.add_row(str(scores.epoch), *values)
         results().print(table)
-    gaps = Table(box=SIMPLE_HEAD, title="softmax against consistency", title_justify="left")
-    for number, title in enumerate(gap_columns()):
-        gaps.add_column(title.replace(" ", "\n"), justify="right" if number > 1 else "left")
-    for row in gap_rows(found):
-        gaps.add_row(*row)
-    results().print(gaps)
+    for number, metric in enumerate(GAP_METRICS):
+        gaps = Table(box=SIMPLE_HEAD, title_justify="left")
+        gaps.title = f"softmax against consistency, {heading(metric)}"
+        for title in ("run", "method"):
+            gaps.add_column(title, overflow="fold")
+        for title in ("epoch", *_GAPS):
+            gaps.add_column(title, justify="right", no_wrap=True)
+        first = _NAMES + number * len(_GAPS)
+        for row in gap_rows(found):
+            gaps.add_row(*row[:_NAMES], *row[first : first + len(_GAPS)])
+        results().print(gaps)

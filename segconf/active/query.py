@@ -228,7 +228,9 @@ class _Ranking:
         return unit_features(found, [len(own) for own in members])
 
     def _choice(self, unit: int, score: float, decision: str, words: str) -> Choice:
-        prefix = {"reject": "rejected in review; ", "edit": "edited in review; ", "": ""}[decision]
+        has_labels = self.run.config().data.task == "classification"
+        asked = "unsure in review; " if has_labels else "edited in review; "
+        prefix = {"reject": "rejected in review; ", "edit": asked, "": ""}[decision]
         numbers = self.pool.units()[unit]
         return Choice(self.pool.name(numbers), score, prefix + words, numbers)
 

@@ -35,7 +35,10 @@ def _divisible_by_32(side: int, info: ValidationInfo) -> int:
     if side % 32 and info.data.get("task") != "classification":
         below, above = max(32, side // 32 * 32), math.ceil(side / 32) * 32
         nearest = f"{above}" if below == above else f"{below} or {above}"
-        raise ValueError(f"must be divisible by 32 (five poolings of the network): take {nearest}")
+        raise ValueError(
+            f"must be divisible by 32 (five poolings of a network for masks): take {nearest}. "
+            "For labels any size will do, with data.task = classification"
+        )
     return side
 
 

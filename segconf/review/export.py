@@ -78,6 +78,8 @@ def export(
     options = options or ExportOptions()
     folder = PredictionFolder(maps)
     record = folder.record()
+    if record.class_names:
+        raise DataError(f"{maps}: holds labels, without overlays to export. Look at review.html.")
     rows = select_rows(folder, names)
     if not rows:
         raise DataError(f"{maps}: no case has been predicted here, so there is nothing to export.")

@@ -147,6 +147,31 @@ def test_strategies_of_masks_are_refused(run, colours, segconf):
         assert "looks at masks, but here labels are predicted" in error
 
 
+def test_unsure_labels_are_asked_for_first_and_decided_ones_no_more(run, segconf, tmp_path):
+    (tmp_path / "images").mkdir()
+    for number in range(5):
+        Image.fromarray(coloured(number, "red")).save(tmp_path / f"images/{number}.png")
+    (tmp_path / "decisions.csv").write_text(
+        "case,decision,label\n0,accept,red\n1,edit,\n2,reject,\n3,corrected,blue\n"
+    )
+    decided = ("--pool", "images", "--decisions", "decisions.csv", "--device", "cpu")
+    code, _, error = segconf("query", run, "--budget", "3", *decided)
+    assert code == 0, error
+    rows = table(tmp_path / "next.csv")
+    assert [row["id"] for row in rows] == ["2", "1", "4"]
+    words = [row["reason"].partition(";")[0] for row in rows[:2]]
+    assert words == ["rejected in review", "unsure in review"]
+
+
+def test_there_are_no_overlays_to_export(run, segconf, tmp_path):
+    (tmp_path / "images").mkdir()
+    Image.fromarray(coloured(1, "red")).save(tmp_path / "images/a.png")
+    assert segconf("predict", "images", "--out", "maps", "--checkpoint", run)[0] == 0
+    code, _, error = segconf("export", "maps", "--out", "pictures")
+    assert code == 2
+    assert "holds labels, without overlays" in " ".join(error.split())
+
+
 def test_surrogates_follow_from_the_snapshots(run, colours, segconf, tmp_path):
     """Consistency, correctness and label frequencies by slow loops over all training images."""
     code, _, error = segconf("surrogates", run, "--out", "out", "--device", "cpu")

@@ -26,7 +26,8 @@ def runs(folder_dataset, tmp_path, monkeypatch):
     return tmp_path / "softmax", tmp_path / "consistency"
 
 
-def test_command_writes_numbers_curves_and_the_gap(runs, tmp_path):
+def test_command_writes_numbers_curves_and_the_gap(runs, tmp_path, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
     out = tmp_path / "out"
     result = CliRunner().invoke(app, ["surrogates", *map(str, runs), "--out", str(out)])
     assert result.exit_code == 0, result.output
@@ -43,6 +44,9 @@ def test_command_writes_numbers_curves_and_the_gap(runs, tmp_path):
     gap = f"{1e3 * abs(last['softmax'] - last['consistency']):.2f}"
     assert gap in (out / "surrogates.md").read_text().splitlines()[2]
     assert gap in result.stdout
+    # A narrow window cuts no heading and no number.
+    assert "\u2026" not in result.stdout
+    assert all(len(line) <= 80 for line in result.stdout.splitlines()[:-1])
     with Image.open(out / "surrogates.png") as picture:
         assert picture.size == (1100, 792)  # two rows of panels
 
