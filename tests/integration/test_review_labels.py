@@ -275,6 +275,23 @@ def test_one_of_a_hundred_classes_is_found_by_its_name(browser, downloads, tmp_p
     assert len(shown_classes(browser)) == 100  # the search is over
 
 
+def test_decided_images_leave_the_queue_of_undecided_ones_and_come_back(browser, tmp_path):
+    open_page(browser, hundred_classes(tmp_path / "maps"))
+    browser.execute_script(
+        "const f = document.getElementById('filter'); f.value = 'undecided';"
+        "f.dispatchEvent(new Event('change'))"
+    )
+    open_case(browser, "0")
+    press(browser, "a")
+    assert (queue(browser), text(browser, "name")) == (["broken", "1", "2"], "1")
+    press(browser, "3", "a")
+    assert queue(browser) == ["broken"]
+    press(browser, "z", "z")
+    assert (queue(browser), text(browser, "name")) == (["broken", "1", "2"], "1")
+    press(browser, "z")
+    assert queue(browser) == ["broken", "0", "1", "2"]
+
+
 def test_a_screen_reader_finds_a_name_for_everything(browser, maps):
     open_page(browser, maps)
     nodes = browser.execute_cdp_cmd("Accessibility.getFullAXTree", {})["nodes"]

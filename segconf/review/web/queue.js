@@ -70,11 +70,18 @@ const inOrder = (column) => (a, b) => {
   if (column === "label") return (a.label > b.label) - (a.label < b.label) || worst(a, "confidence") - worst(b, "confidence");
   return worst(a, column) - worst(b, column);
 };
+// A decision moves nothing, or takes items away: with many images, only a new order is worth laying out all of them again.
+const list = (names) => {
+  const wanted = new Set(names), stay = view.shown.filter((name) => wanted.has(name));
+  if (names.length && stay.length === names.length && stay.every((name, at) => name === names[at])) {
+    for (const name of view.shown) if (!wanted.has(name)) items.get(name).remove();
+  } else find("list").replaceChildren(...(names.length ? names.map((name) => items.get(name)) : [element("li", "nothing", t("noMatch"))]));
+  view.shown = names;
+};
 const refresh = () => {
   const before = inOrder(find("order").value), rows = cases.filter(matches);
   rows.sort((a, b) => before(a, b) || (a.case < b.case ? -1 : 1));
-  view.shown = rows.map((row) => row.case);
-  find("list").replaceChildren(...(rows.length ? view.shown.map((name) => items.get(name)) : [element("li", "nothing", t("noMatch"))]));
+  list(rows.map((row) => row.case));
   showProgress();
   markPosition();
 };
