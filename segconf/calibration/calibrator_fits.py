@@ -26,6 +26,7 @@ from segconf.calibration.temperature import (
     Batches,
     TemperatureFit,
     fit_temperature,
+    search_from,
     temperature_interval,
 )
 from segconf.config.ranges import Interval
@@ -192,14 +193,7 @@ def _minimise(
     """Smallest mean NLL that was found by L-BFGS, and where; every evaluation is a pass."""
     position = torch.tensor(start, dtype=torch.float64, requires_grad=True)
     tried: list[tuple[float, Tensor]] = []
-    optimizer = torch.optim.LBFGS(
-        [position],
-        max_iter=MAX_PASSES,
-        max_eval=MAX_PASSES,
-        tolerance_grad=_FLAT,
-        tolerance_change=_FLAT**2,
-        line_search_fn="strong_wolfe",
-    )
+    optimizer = search_from(position, passes=MAX_PASSES, flat=_FLAT)
 
     def closure() -> Tensor:
         optimizer.zero_grad()

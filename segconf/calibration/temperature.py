@@ -76,14 +76,7 @@ def fit_temperature(batches: Batches, groups: Sequence[str] | None = None) -> Te
     low, high = (math.log(bound) for bound in BOUNDS)
     position = torch.zeros((), dtype=torch.float64, requires_grad=True)  # log T
     tried: list[tuple[float, float]] = []  # NLL, log T
-    optimizer = torch.optim.LBFGS(
-        [position],
-        max_iter=MAX_PASSES,
-        max_eval=MAX_PASSES,
-        tolerance_grad=_FLAT,
-        tolerance_change=_FLAT**2,
-        line_search_fn="strong_wolfe",
-    )
+    optimizer = search_from(position, passes=MAX_PASSES, flat=_FLAT)
 
     def closure() -> Tensor:
         inside = min(max(position.item(), low), high)
@@ -98,6 +91,18 @@ def fit_temperature(batches: Batches, groups: Sequence[str] | None = None) -> Te
     temperature = BOUNDS[0] if best == low else BOUNDS[1] if best == high else math.exp(best)
     interval = temperature_interval(batches(), temperature, groups)
     return TemperatureFit(temperature, interval, nll, tried[0][0], len(tried) + 1)
+
+
+def search_from(position: Tensor, *, passes: int, flat: float) -> torch.optim.LBFGS:
+    """L-BFGS with a line search, which ends after so many passes or where the slope is flat."""
+    return torch.optim.LBFGS(
+        [position],
+        max_iter=passes,
+        max_eval=passes,
+        tolerance_grad=flat,
+        tolerance_change=flat**2,
+        line_search_fn="strong_wolfe",
+    )
 
 
 def temperature_interval(
