@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from segconf.metrics.streaming import ConfidenceMetrics as ConfidenceMetrics
     from segconf.training.train import train as train
 
-__version__ = "0.2.0.dev0"
+__version__ = "0.2.0"
 
 _HOMES = {
     "ConfidenceMetrics": "segconf.metrics.streaming",
