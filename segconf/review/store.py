@@ -235,7 +235,7 @@ def _content(decision: Decision) -> Decision:
 
 
 def _document(path: Path) -> dict[str, Any]:
-    way_out = "Give the .json file that the review page exports."
+    way_out = "Give the .json file of the review page, or the .zip file of the page of a model."
     try:
         document = parse_json(read_text(path))
         if document["format"] != FORMAT or not isinstance(document["decisions"], list):
