@@ -2,6 +2,9 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# One process per processor. The tests of a file share what it has trained, so files stay whole; in
+# their own order, because the long ones come first.
+PARALLEL := -n logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 .PHONY: demo test test-slow check notebooks clean
 
@@ -9,7 +12,7 @@ demo: $(VENV)/installed
 	$(BIN)/segconf demo --out demo
 
 test: $(VENV)/installed-dev
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest $(PARALLEL)
 
 test-slow: $(VENV)/installed-dev
 	$(BIN)/python -m pytest -m slow

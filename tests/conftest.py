@@ -1,5 +1,11 @@
 """Tiny data sets on disk: bright discs on noise, exact masks."""
 
+import os
+
+# Tests run side by side: one thread each, also in the processes that they start. Libraries read it
+# when they are imported.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 import sys
 import threading
 from pathlib import Path

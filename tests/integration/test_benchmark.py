@@ -26,6 +26,7 @@ from segconf.errors import SegconfError
 from segconf.training.epoch import Trainer
 from segconf_cli.main import app
 from segconf_cli.progress import BenchmarkView
+from tests.benchmark_steps import launch_here
 from tests.training_runs import SETTINGS, Interrupter, use_network
 
 PROTOCOL = """
@@ -66,33 +67,11 @@ else:
 """
 
 
-class Ended:
-    """A process that has ended before it is looked at."""
-
-    def __init__(self, code):
-        self.code = code
-
-    def poll(self):
-        return self.code
-
-
 @pytest.fixture
 def launched(monkeypatch):
     """Commands that were carried out in this process, with the tiny network."""
     use_network(monkeypatch)
-    monkeypatch.setattr(execution, "POLL_SECONDS", 0)
-    commands = []
-
-    def launch(arguments, log, _environment):
-        commands.append(list(arguments))
-        result = CliRunner().invoke(app, list(arguments))
-        code = 2 if isinstance(result.exception, SegconfError) else result.exit_code
-        with log.open("a", encoding="utf-8") as file:
-            file.write(f"{result.output}\nerror: {result.exception}\n")
-        return Ended(code)
-
-    monkeypatch.setattr(execution, "command_launcher", lambda _command: launch)
-    return commands
+    return launch_here(monkeypatch)
 
 
 @pytest.fixture

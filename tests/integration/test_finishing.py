@@ -20,7 +20,7 @@ from tests.training_runs import Interrupter
 
 SMALL = [
     *("--set", "data.size=[32, 32]", "--device", "cpu", "--out", "run"),
-    *("--set", "model.encoder=resnet18", "--set", "model.encoder_weights=none"),
+    *("--set", "model.encoder=tu-test_resnet", "--set", "model.encoder_weights=none"),
     *("--set", "training.batch_labeled=4", "--set", "training.learning_rate=0.0003"),
 ]
 CALIBRATION, DETECTOR = "calibration.json", "ood.safetensors"

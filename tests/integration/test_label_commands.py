@@ -2,6 +2,7 @@
 
 import csv
 import json
+import sys
 from dataclasses import replace
 from itertools import pairwise
 
@@ -16,6 +17,7 @@ from segconf.config.loading import load_config
 from segconf.inference.model import load_model
 from segconf.runs.run_folder import RunFolder
 from segconf.training.train import train
+from tests.benchmark_steps import launch_here
 from tests.cifar_records import files_of, write
 from tests.conftest import COLOURS, coloured, write_classes
 from tests.references import metrics as reference
@@ -263,7 +265,9 @@ def test_records_are_compared_with_those_of_another_data_set(segconf, tmp_path):
     assert found["metrics"]["confidence"]["auroc"] == pytest.approx(separation(*scores)[0])
 
 
-def test_benchmark_of_a_folder_of_classes(colours, segconf, tmp_path):
+@pytest.mark.parametrize("processes", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_benchmark_of_a_folder_of_classes(colours, segconf, tmp_path, monkeypatch, processes):
+    launched = None if processes else launch_here(monkeypatch)
     (tmp_path / "protocol.yaml").write_text(
         "methods: {softmax: {settings: {training.epochs: 2}}, "
         "consistency: {settings: {training.epochs: 1}}}"
@@ -287,6 +291,10 @@ def test_benchmark_of_a_folder_of_classes(colours, segconf, tmp_path):
         assert shown is None or float(shown) == pytest.approx(expected)
     again = segconf(*arguments)
     assert (again[0], again[1]) == (0, text)
+    if launched is not None:
+        command = [sys.executable, "-m", "segconf_cli"]
+        steps = [[*command, step] for step in ("train", "evaluate")]
+        assert [line[:4] for line in launched] == 2 * steps  # and none again
 
 
 def test_published_numbers_of_labels_name_their_data_set(run):

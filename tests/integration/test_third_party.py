@@ -92,6 +92,19 @@ theirdata = their_package:TheirData
 theirs = their_package:PlainBytes
 """
 
+COMMANDS = """
+import json, sys
+from segconf_cli.main import main
+for arguments in json.loads(sys.argv[1]):
+    sys.argv = ["segconf", *arguments]
+    try:
+        main()
+    except SystemExit as ended:
+        if ended.code:
+            raise
+    print(chr(12), end="", flush=True)
+"""
+
 
 @pytest.fixture
 def package(tmp_path):
@@ -127,12 +140,13 @@ def discs(tmp_path):
 
 
 @pytest.fixture
-def command(package, tmp_path):
-    """`python -m segconf_cli` in a process of its own that finds the package."""
+def said(package, tmp_path):
+    """What commands print, one after the other in a process that finds the package."""
 
-    def run(*arguments):
+    def run(*commands):
+        given = json.dumps([list(map(str, arguments)) for arguments in commands])
         finished = subprocess.run(
-            [sys.executable, "-m", "segconf_cli", *map(str, arguments)],
+            [sys.executable, "-c", COMMANDS, given],
             cwd=tmp_path,
             env=os.environ
             | {
@@ -145,14 +159,15 @@ def command(package, tmp_path):
             check=False,
         )
         assert finished.returncode == 0, finished.stderr
-        return finished.stdout
+        return finished.stdout.split("\f")[:-1]
 
     return run
 
 
 @pytest.mark.usefixtures("discs")
-def test_a_package_is_used_from_training_to_maps(command, tmp_path):
-    assert "theirs" in command("train", "--help")
+def test_a_package_is_used_from_training_to_maps(said, tmp_path):
+    pixels, _ = disc(300, (40, 56))
+    image = write_image(tmp_path / "new.theirs", pixels)
     settings = {
         "data.size": "[32, 32]",
         "model.encoder": "tu-test_resnet",
@@ -162,8 +177,14 @@ def test_a_package_is_used_from_training_to_maps(command, tmp_path):
         "training.device": "cpu",
     }
     changes = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
-    said = command("train", "theirdata", "--method", "theirs", "--out", "run", *changes)
-    assert "Finished 2 epochs of theirs" in said
+    explained, trained, _, evaluated = said(
+        ("train", "--help"),
+        ("train", "theirdata", "--method", "theirs", "--out", "run", *changes),
+        ("predict", image, "--out", "maps", "--checkpoint", "run", "--device", "cpu"),
+        ("evaluate", "run", "--device", "cpu"),
+    )
+    assert "theirs" in explained
+    assert "Finished 2 epochs of theirs" in trained
     with (tmp_path / "run/epochs.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert [float(row["doubt"]) > 0 for row in rows] == [True, True]
@@ -172,14 +193,11 @@ def test_a_package_is_used_from_training_to_maps(command, tmp_path):
     assert split["labeled"] == [f"train/{number}" for number in range(4)]
     assert (tmp_path / "run/calibration.json").is_file()
 
-    pixels, _ = disc(300, (40, 56))
-    image = write_image(tmp_path / "new.theirs", pixels)
-    command("predict", image, "--out", "maps", "--checkpoint", "run", "--device", "cpu")
     with Image.open(tmp_path / "maps/masks/new.png") as mask:
         assert mask.size == (56, 40)
     assert (tmp_path / "maps/confidence/new.png").is_file()
     record = json.loads((tmp_path / "maps/run.json").read_text())
     assert record["model"]["method"] == "theirs"
-    assert "2 test images" in command("evaluate", "run", "--device", "cpu")
+    assert "2 test images" in evaluated
     content = json.loads((tmp_path / "run/evaluation/test/metrics.json").read_text())
     assert (content["method"], content["images"]) == ("theirs", 2)

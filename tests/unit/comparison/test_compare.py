@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shutil
 from dataclasses import fields
 
 import numpy as np
@@ -53,18 +54,27 @@ def evaluated(folder, *, method, seed, noise, images=6, **about):
     return report
 
 
-@pytest.fixture
-def runs(tmp_path):
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    """Three evaluations, which are made once."""
+    folder = tmp_path_factory.mktemp("runs")
     names = {
         "soft0": ("softmax", 0, 2.0),
         "soft1": ("softmax", 1, 2.0),
         "ours": ("consistency", 0, 1),
     }
     reports = {
-        name: evaluated(tmp_path / name, method=method, seed=seed, noise=noise)
+        name: evaluated(folder / name, method=method, seed=seed, noise=noise)
         for name, (method, seed, noise) in names.items()
     }
-    return tmp_path, reports
+    return folder, reports
+
+
+@pytest.fixture
+def runs(written, tmp_path):
+    """A copy of them, which a test may change."""
+    folder, reports = written
+    return shutil.copytree(folder, tmp_path, dirs_exist_ok=True), reports
 
 
 def test_rows_are_means_over_seeds(runs):
@@ -221,9 +231,16 @@ def seeds_of(folder, method, noise, seeds):
     return paths
 
 
-def test_several_seeds_are_resampled_with_the_images(tmp_path):
-    soft = seeds_of(tmp_path, "softmax", 2.0, (0, 1, 2))
-    ours = seeds_of(tmp_path, "consistency", 1.0, (0, 1, 2))
+@pytest.fixture(scope="module")
+def three_seeds(tmp_path_factory):
+    """Runs of both methods with the same three seeds."""
+    folder = tmp_path_factory.mktemp("seeds")
+    soft = seeds_of(folder, "softmax", 2.0, (0, 1, 2))
+    return soft, seeds_of(folder, "consistency", 1.0, (0, 1, 2))
+
+
+def test_several_seeds_are_resampled_with_the_images(three_seeds):
+    soft, ours = three_seeds
     comparison = compare([*soft, *ours[::-1]])
     assert comparison.resampled == "images and seeds"
     assert compare([soft[0], ours[0]]).resampled == "images"
@@ -246,11 +263,8 @@ def test_several_seeds_are_resampled_with_the_images(tmp_path):
     assert apart.difference == expected.absolute
 
 
-def test_effects_are_in_every_table(tmp_path):
-    paths = [
-        *seeds_of(tmp_path, "softmax", 2.0, (0, 1)),
-        *seeds_of(tmp_path, "consistency", 1.0, (0, 1)),
-    ]
+def test_effects_are_in_every_table(three_seeds):
+    paths = [path for seeds in three_seeds for path in seeds[:2]]
     comparison = compare(paths)
     softmax, row = comparison.rows
     effect = row.effect["aurc"]

@@ -22,10 +22,10 @@ from segconf.metrics.streaming import ConfidenceMetrics
 from tests.unit.comparison.test_compare import evaluated
 
 
-@pytest.fixture
-def kept(tmp_path):
-    """Two methods with two seeds each, and where their evaluations are kept."""
-    runs = tmp_path / "benchmark"
+@pytest.fixture(scope="module")
+def benchmarked(tmp_path_factory):
+    """Two methods with two seeds each, which are evaluated once."""
+    runs = tmp_path_factory.mktemp("benchmark")
     for method, noise in (("softmax", 2.0), ("consistency", 1.0)):
         for seed in (0, 1):
             name = f"{method}-250-seed{seed}"
@@ -33,9 +33,16 @@ def kept(tmp_path):
             evaluated(
                 runs / name, method=method, seed=seed, noise=noise, training_epochs=[9], **about
             )
-    folders = table.keep(runs, tmp_path / "kept/converged")
-    assert [folder.name for folder in folders] == sorted(path.name for path in runs.iterdir())
-    return tmp_path / "kept", runs
+    return runs
+
+
+@pytest.fixture
+def kept(benchmarked, tmp_path):
+    """Where their evaluations are kept, and the runs."""
+    folders = table.keep(benchmarked, tmp_path / "kept/converged")
+    names = sorted(path.name for path in benchmarked.iterdir())
+    assert [folder.name for folder in folders] == names
+    return tmp_path / "kept", benchmarked
 
 
 def rows_of(text, name):

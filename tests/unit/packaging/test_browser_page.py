@@ -17,7 +17,7 @@ from segconf.devices import resolve_device
 from segconf.errors import ConfigError
 from segconf.inference.onnx_model import graph_outputs
 from segconf.inference.torch_model import TorchModel
-from segconf.packaging import browser_page
+from segconf.packaging import browser_page, grid_graph
 from segconf.packaging.browser_page import AFTER, BEFORE, WORKER, package_page, page_of
 from segconf.packaging.grid_graph import build_grid_graph, with_half_weights
 from segconf.packaging.page_model import graph_inputs, page_model
@@ -35,8 +35,16 @@ def model(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def inside(model):
-    return page_model(model)
+def graph(model):
+    """The graph of the model, exported once: that takes seconds."""
+    return build_grid_graph(model)
+
+
+@pytest.fixture(scope="module")
+def inside(model, graph):
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(grid_graph, "build_grid_graph", lambda _: graph)
+        return page_model(model)
 
 
 @pytest.fixture(scope="module")
@@ -70,8 +78,7 @@ class Parts(HTMLParser):
         self._open = None
 
 
-def test_the_graph_on_the_grid_predicts_what_the_run_predicts(model):
-    graph = build_grid_graph(model)
+def test_the_graph_on_the_grid_predicts_what_the_run_predicts(model, graph):
     inputs = graph_inputs(model, disc(70, 90))
     assert set(inputs) == {"image", "described"}  # the detector has a grid of its own
     assert not any(node.op_type == "Resize" for node in graph.graph.node[:3])
@@ -83,8 +90,7 @@ def test_the_graph_on_the_grid_predicts_what_the_run_predicts(model):
         assert found["ood_score"][0] == pytest.approx(own.ood_scores[0], rel=10 * limit)
 
 
-def test_weights_take_half_the_space(model):
-    graph = build_grid_graph(model)
+def test_weights_take_half_the_space(graph):
     half = with_half_weights(graph)
     kinds = {tensor.data_type for tensor in half.graph.initializer if np.prod(tensor.dims) >= 256}
     assert onnx.TensorProto.FLOAT not in kinds
@@ -137,10 +143,11 @@ def test_the_page_knows_the_model_but_not_where_it_lay(model, page):
     assert "Model run: its licence is not stated" in page[0]
 
 
-def test_what_is_no_page_of_pictures_is_refused(tmp_path, model, monkeypatch):
+def test_what_is_no_page_of_pictures_is_refused(tmp_path, model, inside, monkeypatch):
     with pytest.raises(ConfigError, match=r"a page is called NAME\.html"):
         package_page(model.file.parent, tmp_path / "page.htm")
     monkeypatch.setattr(browser_page, "find_runtime", lambda _: NO_RUNTIME)
+    monkeypatch.setattr(browser_page, "page_model", lambda _: inside)
     monkeypatch.setattr(browser_page, "LARGEST", 1000)
     with pytest.raises(ConfigError, match=r"more than 0 MB\. Use a smaller encoder"):
         package_page(model.file.parent, tmp_path / "page.html")

@@ -114,7 +114,7 @@ def test_the_score_of_the_graph_is_that_of_the_detector(run, file, pictures):
     ids=["ets", "vector"],
 )
 def test_every_calibrator_is_in_the_graph(tmp_path, pictures, calibrator):
-    own = calibrated_run(tmp_path / "run")
+    own = calibrated_run(tmp_path / "run", grid=(32, 64))  # that of the network: one export
     store_calibrator(own, calibrator)
     packaged = package_onnx(own, tmp_path / "model.onnx").path
     model, found = load_model(own, device="cpu"), load_model(packaged, device="cpu")
