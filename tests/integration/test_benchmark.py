@@ -197,7 +197,9 @@ def test_a_failing_run_does_not_stop_the_rest(request_, launched, tmp_path):
     assert str(request_.out / "logs/softmax-4-seed0.log") in reason
     assert "The paper has no numbers for 4 labels." in result.stderr
     assert "crl-4-seed0: finished (2 of 2 runs ended)" in result.stderr
-    assert [line[0] for line in launched] == ["train", "train", "evaluate"]
+    command = [sys.executable, "-m", "segconf_cli"]
+    steps = [[*command, step] for step in ("train", "train", "evaluate")]
+    assert [line[:4] for line in launched] == steps
 
 
 @pytest.fixture
