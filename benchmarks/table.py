@@ -79,6 +79,8 @@ def keep(benchmark: Path, out: Path) -> list[Path]:
             make_folder(folder)
             content = read_json(run / "evaluation" / split / METRICS_FILE)
             short = {name: value for name, value in content.items() if name not in FOR_READERS}
+            if "dataset" in short:  # where a folder lies says nothing elsewhere
+                short["dataset"] = Path(short["dataset"]).name
             write_text(folder / METRICS_FILE, json.dumps(short, indent=1) + "\n")
             save_image_counts(folder / IMAGE_COUNTS, evaluated.counts.compact())
             kept.append(folder)

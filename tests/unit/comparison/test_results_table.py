@@ -141,7 +141,7 @@ def evaluated_diagnoses(folder, *, seed):
     probabilities = logits.softmax(dim=1).numpy()
     found = EvaluatedLabels(names, names, probabilities, pooled, summaries)
     about = {"labeled": 278, "grid": "32 x 32", "run": folder.name, "method": "softmax"}
-    about |= {"seed": seed}
+    about |= {"seed": seed, "dataset": str(folder / "diagnoses")}
     write_label_report(build_label_report(found, DIAGNOSES, about), folder / "evaluation/test")
     return truth, probabilities
 
@@ -149,6 +149,9 @@ def evaluated_diagnoses(folder, *, seed):
 def test_labels_have_a_report_of_their_own_with_the_auroc_of_few_classes(tmp_path):
     found = [evaluated_diagnoses(tmp_path / f"runs/{seed}", seed=seed) for seed in (0, 1)]
     table.keep(tmp_path / "runs", tmp_path / "kept/diagnosis")
+    kept = [file.read_text() for file in (tmp_path / "kept").glob("*/*/metrics.json")]
+    assert [json.loads(text)["dataset"] for text in kept] == ["diagnoses"] * 2
+    assert not any(str(tmp_path) in text for text in kept)
     (text,) = table.sections(tmp_path / "kept", "classification")
     assert list(table.sections(tmp_path / "kept")) == []
     assert text.startswith("### ISIC 2017 diagnoses, 278 labels\n\n30 hold-out images")
