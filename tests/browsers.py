@@ -71,12 +71,17 @@ def set_colours(browser, scheme):
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
 
 
-def open_page(browser, address):
-    """The page, opened afresh without anything that was done before."""
+def open_afresh(browser, address):
+    """A page without anything that was done in it before."""
     browser.get("about:blank")
     storage = {"origin": "file://", "storageTypes": "indexeddb,local_storage"}
     browser.execute_cdp_cmd("Storage.clearDataForOrigin", storage)
     browser.get(address)
+
+
+def open_page(browser, address):
+    """The page of masks, opened afresh, when its first map is drawn."""
+    open_afresh(browser, address)
     wait_for_map(browser)
 
 

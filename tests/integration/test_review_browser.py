@@ -28,7 +28,6 @@ from tests.browsers import (
     CHROMIUM,
     CONTRASTS,
     DRIVER,
-    chromium,
     click,
     downloaded,
     exported,
@@ -62,17 +61,6 @@ def folder(tmp_path_factory):
     (images / "broken.png").write_text("no picture")
     predict(brightness_model(root, size=(64, 64)), find_images([images]), root / "maps")
     return PredictionFolder(root / "maps")
-
-
-@pytest.fixture(scope="module")
-def downloads(tmp_path_factory):
-    return tmp_path_factory.mktemp("downloads")
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory, downloads):
-    with chromium(tmp_path_factory.mktemp("profile"), downloads) as driver:
-        yield driver
 
 
 @pytest.fixture

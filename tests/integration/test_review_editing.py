@@ -35,7 +35,6 @@ from selenium.webdriver.common.keys import Keys
 from tests.browsers import (
     CHROMIUM,
     DRIVER,
-    chromium,
     click,
     exported,
     move,
@@ -90,17 +89,6 @@ def contour(kind, threshold):
     return StoredContour(
         kind=kind, class_index=1, alpha=0.05, threshold=threshold, risk=0.04, groups=60, images=60
     )
-
-
-@pytest.fixture(scope="module")
-def downloads(tmp_path_factory):
-    return tmp_path_factory.mktemp("downloads")
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory, downloads):
-    with chromium(tmp_path_factory.mktemp("profile"), downloads) as driver:
-        yield driver
 
 
 @pytest.fixture

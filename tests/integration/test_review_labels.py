@@ -27,10 +27,10 @@ from tests.browsers import (
     CHROMIUM,
     CONTRASTS,
     DRIVER,
-    chromium,
     click,
     downloaded,
     exported,
+    open_afresh,
     open_case,
     press,
     queue,
@@ -67,22 +67,8 @@ def data(tmp_path_factory):
     return root
 
 
-@pytest.fixture(scope="module")
-def downloads(tmp_path_factory):
-    return tmp_path_factory.mktemp("downloads")
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory, downloads):
-    with chromium(tmp_path_factory.mktemp("profile"), downloads) as driver:
-        yield driver
-
-
 def open_page(browser, folder):
-    browser.get("about:blank")
-    storage = {"origin": "file://", "storageTypes": "indexeddb,local_storage"}
-    browser.execute_cdp_cmd("Storage.clearDataForOrigin", storage)
-    browser.get((folder / "review.html").as_uri())
+    open_afresh(browser, (folder / "review.html").as_uri())
     wait_for(browser, lambda b: text(b, "position") != "")
 
 

@@ -19,7 +19,6 @@ pytest.importorskip("selenium", reason="selenium is not installed")
 from tests.browsers import (
     CHROMIUM,
     DRIVER,
-    chromium,
     click,
     open_case,
     press,
@@ -54,13 +53,6 @@ def address(folder):
             yield lines[1]
         finally:
             process.terminate()
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("profile")
-    with chromium(folder, folder) as driver:
-        yield driver
 
 
 def decisions(folder):
