@@ -15,7 +15,7 @@ from segconf.metrics.streaming import ConfidenceMetrics
 from segconf.overlays.layers import Scale
 
 BAND_STEPS = (4, 10, 20, 100)
-"""Error rates between the five bands: wrong 1 time in so many."""
+"""Error rates between the bands: wrong 1 time in so many. That of the shading is always one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ def error_bands(pooled: Mapping[str, ConfidenceMetrics], scale: Scale) -> list[E
         scale: the error rates of the run.
     """
     known = {step.times for step in scale.steps}
-    times = [one for one in BAND_STEPS if one in known]
+    times = sorted(known.intersection(BAND_STEPS) | {scale.shaded_times})
     edges = [scale.lowest, *(scale.level(one) for one in times), 1.0]
     counts = {name: _counts(pooled[name], edges) for name in ("all", "boundary")}
     counts["interior"] = counts["all"] - counts["boundary"]

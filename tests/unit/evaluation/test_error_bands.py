@@ -65,6 +65,16 @@ def test_bands_between_steps_that_the_run_does_not_know_are_one():
     assert bands[-1].confidence == (0.8, 1.0)
 
 
+def test_the_level_of_the_shading_is_always_between_two_bands():
+    unsure = Scale((Step(2, 0.58), Step(4, 0.99), Step(10, 1.0)), 2, 2)
+    bands = error_bands(evaluated().pooled, unsure)
+    assert [(one.above, one.shaded) for one in bands] == [
+        (2, True), (4, False), (10, False), (None, False)
+    ]  # fmt: skip
+    shaded = page_rates(bands, shaded=True).all
+    assert (shaded.fraction, shaded.error_rate) == pytest.approx((4 / 12, 2 / 4))  # 3, 6, 7, 9
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_rank_correlation_is_that_of_scipy(seed):
     generator = np.random.default_rng(seed)
