@@ -68,8 +68,19 @@ def train_tiny(
 
 
 def use_network(monkeypatch, network=TinyNetwork):
-    """Let every method build this network instead of a UNet, for training and for loading."""
-    monkeypatch.setattr(method, "build_network", lambda *_given, **_options: network())
+    """Let every method build this network instead of a UNet, for training and for loading.
+
+    Its pretrained weights are a little larger than the random ones.
+    """
+
+    def build(*_given, pretrained=True, **_options):
+        built = network()
+        with torch.no_grad():
+            for parameter in built.parameters():
+                parameter.mul_(1.001 if pretrained else 1)
+        return built
+
+    monkeypatch.setattr(method, "build_network", build)
 
 
 def contents(folder):

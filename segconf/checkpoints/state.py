@@ -128,7 +128,7 @@ def restore_state(
         TrainingError: when no checkpoint of the run can be used.
     """
     files = (folder.state_file, folder.previous_state_file)
-    if not any(file.exists() for file in (*files, folder.epochs_file)):
+    if not folder.has_checkpoint():
         logger.warning("%s: no checkpoint yet, starting with the first epoch", folder.path)
         return
     problems: list[str] = []

@@ -140,6 +140,11 @@ class RunFolder:
         remove_leftovers(self.path, age=0)
         return False
 
+    def has_checkpoint(self) -> bool:
+        """Whether an epoch was written from which the run can continue."""
+        written = (self.state_file, self.previous_state_file, self.epochs_file)
+        return any(file.exists() for file in written)
+
     def _check(self) -> None:
         missing = [file.name for file in (self.config_file, self.split_file) if not file.is_file()]
         if missing:

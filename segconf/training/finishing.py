@@ -1,10 +1,12 @@
 """After the last epoch: the out-of-distribution detector and the calibration of a run."""
 
 from functools import partial
+from pathlib import Path
 
 import torch
 
 from segconf.calibration.calibrate import calibrate as calibrate_run
+from segconf.calibration.stored import Calibration, read_calibration
 from segconf.checkpoints.weights import load_checkpoint, weights_hash
 from segconf.config.schema import ExperimentConfig
 from segconf.data.splits import Split
@@ -28,8 +30,7 @@ def finish_run(
     split: Split,
     group: ProcessGroup,
     listener: TrainingListener,
-    *,
-    calibrate: bool,
+    calibrate_from: Path | None,
 ) -> None:
     """Fit what belongs to the best weights, unless it is there for these weights already."""
     if not group.agree(run.best_file.is_file()):
@@ -38,12 +39,21 @@ def finish_run(
     has_detector = config.training.ood_detector and not config.has_table
     if has_detector and not group.agree(_has_detector(run, sha256)):
         _fit_detector(config, run, split, group, listener, sha256)
-    if calibrate:
-        device = config.training.device
+    if calibrate_from is not None and not group.agree(_has_calibration(run, sha256)):
+        device, progress = config.training.device, listener.on_prepare
         # Only the first process reads and writes: a validation set is small.
         group.on_first(
-            lambda: calibrate_run(run.path, device=device, on_progress=listener.on_prepare)
+            lambda: calibrate_run(
+                run.path, data=calibrate_from, device=device, on_progress=progress
+            )
         )
+
+
+def _has_calibration(run: RunFolder, sha256: str) -> bool:
+    try:
+        return read_calibration(run.path, sha256) != Calibration(weights_sha256=sha256)
+    except CheckpointError:
+        return False  # that of earlier weights
 
 
 def _has_detector(run: RunFolder, sha256: str) -> bool:

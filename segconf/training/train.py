@@ -6,11 +6,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-import numpy as np
 import torch
-from torch import nn
 
-from segconf.checkpoints.state import TrainingState, build_ema, history_folder, restore_state
+from segconf.checkpoints.state import TrainingState, history_folder, restore_state
 from segconf.checkpoints.weight_files import (
     kept_snapshots,
     read_weights,
@@ -21,14 +19,12 @@ from segconf.checkpoints.weights import save_checkpoint, start_from
 from segconf.config.schema import ExperimentConfig
 from segconf.data.cache import PixelCache
 from segconf.data.cases import CaseSet
-from segconf.data.datasets.dataset import check_one_folder, prepare_dataset
+from segconf.data.datasets.dataset import check_one_folder, dataset_folder, prepare_dataset
 from segconf.data.preprocessing import Preprocessing
 from segconf.data.splits import Split
 from segconf.data.training_set import TrainingPixels, prepare_training
 from segconf.devices import resolve_device
 from segconf.errors import FileError, TrainingError
-from segconf.history.predictions import PredictionHistory
-from segconf.history.probabilities import ProbabilityHistory
 from segconf.locks import locked
 from segconf.methods.method import method_of
 from segconf.models.mlp import standardize
@@ -40,8 +36,8 @@ from segconf.runs.run_folder import RunFolder, existing_parent
 from segconf.runs.run_lock import TASK
 from segconf.training.epoch import Trainer, TrainingListener
 from segconf.training.finishing import finish_run
+from segconf.training.initial_state import empty_history, initial_state, seed_everything
 from segconf.training.labels import check_same_pixels, check_same_run, find_split
-from segconf.training.optimizer import build_optimizer
 from segconf.training.task import settled
 
 SPARE_BYTES = 50_000_000
@@ -115,7 +111,8 @@ def train(  # noqa: PLR0913 - an entry function: every value that can be chosen
             result = _train_members(config, members, job, resume=resume)
         else:
             result = _train_network(config, job, resume=resume)
-        finish_run(config, run, split, group, listener, calibrate=calibrate)
+        where = dataset_folder(dataset, data) if calibrate else None
+        finish_run(config, run, split, group, listener, where)
         return result
 
 
@@ -139,9 +136,10 @@ def _train_network(config: ExperimentConfig, job: _Job, *, resume: bool) -> Trai
     method = method_of(config)
     generator = seed_everything(config.training.seed, job.device)
     given = config.training.start_from
-    pretrained = given is None and not resume
+    is_new = not (resume and group.agree(run.has_checkpoint()))  # else its weights are read
+    pretrained = is_new and given is None
     model = method.build(config.model, config.data.task, pretrained=pretrained)
-    if given is not None and not resume:
+    if is_new and given is not None:
         start_from(model, given)
     model = model.to(job.device).to(memory_format=torch.channels_last)
     pixels = _decoded(config, job)
@@ -151,9 +149,9 @@ def _train_network(config: ExperimentConfig, job: _Job, *, resume: bool) -> Trai
     pixels = pixels.restricted(
         group.own(len(split.labeled) + len(split.unlabeled)), use_unlabeled=method.uses_unlabeled
     )
-    state = _initial_state(config, group.synchronized(model), generator)
+    state = initial_state(config, group.synchronized(model), generator)
     if method.uses_history:
-        state.history = _empty_history(config, pixels, history_folder(run, group))
+        state.history = empty_history(config, pixels, history_folder(run, group))
     if resume:
         group.on_first(lambda: run.extend(config))
         restore_state(state, run, group, epochs=config.training.epochs)
@@ -241,42 +239,6 @@ def _run_epochs(state: TrainingState, trainer: Trainer) -> TrainingResult:
         while not trainer.is_finished(state):
             write_event(trainer.run_epoch(state))
     return TrainingResult(run.path, state.best_epoch, tuple(state.summaries))
-
-
-def seed_everything(seed: int, device: torch.device) -> torch.Generator:
-    """Seed the global generators once, and make the one that draws ranking pairs."""
-    if device.type == "cuda":
-        torch.backends.cudnn.deterministic = True
-        torch.backends.cudnn.benchmark = False
-    torch.manual_seed(seed)
-    return torch.Generator().manual_seed(seed)
-
-
-def _initial_state(
-    config: ExperimentConfig, model: nn.Module, generator: torch.Generator
-) -> TrainingState:
-    training = config.training
-    return TrainingState(
-        model=model,
-        optimizer=build_optimizer(model, training),
-        scaler=torch.amp.GradScaler(enabled=training.precision == "float16"),
-        generator=generator,
-        ema=build_ema(model, training.ema_decay) if training.ema_decay else None,
-    )
-
-
-def _empty_history(
-    config: ExperimentConfig, pixels: TrainingPixels, folder: Path
-) -> PredictionHistory:
-    images, size, epochs = len(pixels.rows), config.output_size, config.training.epochs
-    labeled = np.searchsorted(pixels.rows, pixels.labeled_rows).tolist()
-    scratch = folder if config.training.history_storage == "disk" else None
-    if method_of(config).uses_past:
-        classes = config.model.classes
-        return ProbabilityHistory(
-            images, size, labeled=labeled, epochs=epochs, classes=classes, scratch=scratch
-        )
-    return PredictionHistory(images, size, labeled=labeled, epochs=epochs, scratch=scratch)
 
 
 def _create(config: ExperimentConfig, job: _Job, state: TrainingState) -> None:

@@ -199,3 +199,22 @@ def test_an_ensemble_has_a_detector_and_a_calibration_of_its_own(trained, predic
     assert record["confidence"]["threshold"] == stored["threshold"]["confidence"]
     with (maps / "cases.csv").open(encoding="utf-8", newline="") as file:
         assert all(float(row["ood_score"]) > 0 for row in csv.DictReader(file))
+
+
+def test_a_calibration_that_someone_chose_is_kept(trained, segconf, tmp_path):
+    trained("--method", "softmax", "--epochs", 1)
+    chosen = ("--with", "none", "--max-risk", 0.01)
+    assert segconf("calibrate", "run", "--device", "cpu", *chosen)[0] == 0
+    before = (tmp_path / "run" / CALIBRATION).read_bytes()
+    (tmp_path / "run" / DETECTOR).unlink()
+    assert segconf("train", "--resume", "run")[0] == 0  # fits what is missing
+    assert (tmp_path / "run" / DETECTOR).is_file()
+    assert (tmp_path / "run" / CALIBRATION).read_bytes() == before
+
+
+def test_a_run_is_calibrated_where_its_data_set_is_now(trained, segconf, folder_dataset, tmp_path):
+    trained("--method", "softmax", "--epochs", 1, "--no-calibrate")
+    moved = folder_dataset.rename(tmp_path / "elsewhere")
+    code, _, err = segconf("train", "--resume", "run", "--data", moved)
+    assert code == 0, err
+    assert (tmp_path / "run" / CALIBRATION).is_file()
