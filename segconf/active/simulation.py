@@ -24,6 +24,7 @@ from segconf.evaluation.evaluate import EvaluationOptions, evaluate
 from segconf.evaluation.reading import read_metrics
 from segconf.files import write_text
 from segconf.locks import locked
+from segconf.methods.method import method_of
 from segconf.outputs import check_output
 from segconf.runs.run_folder import RunFolder
 from segconf.training.epoch import TrainingListener
@@ -65,11 +66,12 @@ class Simulation:
         for name in ("rounds", "budget", "start", "seeds"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} = {getattr(self, name)}: expected a number from 1.")
-        if "consistency" in self.strategies and self.config.training.method != "consistency":
+        method = method_of(self.config)
+        keeps_history = method.uses_history and method.uses_unlabeled
+        if "consistency" in self.strategies and not keeps_history:
             raise ConfigError(
-                "strategies = consistency: the history of unlabeled images is kept by the method "
-                f"consistency, not by {self.config.training.method}. Leave it out, or use "
-                "training.method=consistency."
+                f"strategies = consistency: the method {method.name} keeps no history of unlabeled "
+                "images. Leave the strategy out, or use training.method=consistency."
             )
         options = self.config.data
         found = find_cases(self.dataset, self.data, options=FindOptions.of(options))

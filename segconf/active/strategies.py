@@ -115,8 +115,7 @@ def image_score(strategy: Strategy, logits: FloatArray) -> float:
             return row.mean_confidence if math.isnan(border) else border
         case "expected-dice":
             # Without any foreground there is no Dice to expect, only a confidence.
-            dice = row.expected_dice
-            return row.mean_confidence if math.isnan(dice) else dice
+            return row.expected_dice if row.foreground_fraction else row.mean_confidence
         case _:
             raise ValueError(f"{strategy} does not look at the prediction")
 

@@ -194,17 +194,17 @@ def check_facts(folder: Path, arrays: Mapping[str, Array], facts: Mapping[str, A
 
 
 def _check_facts(arrays: Mapping[str, Array], facts: Mapping[str, Any]) -> None:
-    images, (height, width) = facts["images"], facts["size"]
-    counts = [images, height, width, facts["epochs"], *facts["records"], *facts["last_epoch"]]
+    images, size = facts["images"], tuple(facts["size"])
+    counts = [images, facts["epochs"], *size, *facts["records"], *facts["last_epoch"]]
     if any(type(count) is not int for count in [*counts, *facts["labeled"]]):
         raise TypeError("a count that is no whole number")
     if len(facts["records"]) != images or len(facts["last_epoch"]) != images:
         raise ValueError(f"{images} images, but counts of {len(facts['records'])}")
-    if min(counts[:4]) < 0 or min(facts["records"], default=0) < 0:
+    if min(images, facts["epochs"], *size) < 0 or min(facts["records"], default=0) < 0:
         raise ValueError("a negative count")
     labeled = facts["labeled"]
     if len(set(labeled)) < len(labeled) or not set(labeled) <= set(range(images)):
         raise ValueError("labeled images that there are not")
     for name, array in arrays.items():
-        if array.shape[-2:] != (height, width) or len(array) not in (images, len(labeled)):
-            raise ValueError(f"{name} is {array.shape} for {images} images of {height} x {width}")
+        if array.shape[-len(size) :] != size or len(array) not in (images, len(labeled)):
+            raise ValueError(f"{name} is {array.shape} for {images} images of {size}")

@@ -23,6 +23,9 @@ from segconf.processes import ProcessGroup
 from segconf.registry import METHODS, Registry
 from segconf.runs.epochs import EpochSummary
 
+ALWAYS_WEIGHTED = frozenset({"supervised", "calibration"})
+"""Loss terms that count from the first epoch; the others wait for the warm-up and its ramp."""
+
 
 @dataclass(frozen=True, slots=True)
 class Past:

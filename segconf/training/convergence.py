@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from segconf.config.schema import TrainingConfig
-from segconf.methods.method import Method
+from segconf.methods.method import ALWAYS_WEIGHTED, Method
 from segconf.runs.epochs import EpochSummary
 
 
@@ -26,7 +26,8 @@ def first_judged_epoch(training: TrainingConfig, method: Method) -> int:
     """The epoch from which validations may end a run: that in which all terms have full weight."""
     if method.epochs_are_fixed:
         return math.ceil(training.epochs / 2)  # its second half is another phase
-    return training.ranking_warmup + training.ranking_ramp if method.uses_history else 0
+    grows = not ALWAYS_WEIGHTED.issuperset(method.terms)
+    return training.ranking_warmup + training.ranking_ramp if grows else 0
 
 
 def validations_without_gain(summaries: Sequence[EpochSummary], first: int) -> int:

@@ -13,6 +13,7 @@ from segconf.data.cache import PixelCache, Pixels, Progress
 from segconf.data.preprocessing import Preprocessing
 from segconf.errors import TrainingError
 from segconf.history.predictions import PredictionHistory
+from segconf.history.probabilities import ProbabilityHistory
 from segconf.history.storage import committed_epochs
 from segconf.methods.method import method_of
 from segconf.runs.run_cases import training_cases
@@ -61,22 +62,25 @@ def history_maps(
         raise TrainingError(f"{run.history}: no epoch was finished, so there is no history yet.")
     epochs = min(part[-1] for part in known)
     images = _training_images(config, run_data, data, on_prepare)
+    kind = ProbabilityHistory if method_of(config).uses_past else PredictionHistory
     owned = [_own_ids(config, run_data, rank, len(folders)) for rank in range(len(folders))]
 
     def read() -> Iterator[HistoryMaps]:
         for part, ids in zip(folders, owned, strict=True):
-            history = _restored(part, epochs, ids, set(run_data.ids["labeled"]))
+            history = _restored(kind, part, epochs, ids, set(run_data.ids["labeled"]))
             for slot, id_ in enumerate(ids):
                 yield _maps_of(history, slot, id_, images[id_], epochs)
 
     return sum(len(ids) for ids in owned), read()
 
 
-def _restored(folder: Path, epoch: int, ids: list[str], labeled: set[str]) -> PredictionHistory:
+def _restored(
+    kind: type[PredictionHistory], folder: Path, epoch: int, ids: list[str], labeled: set[str]
+) -> PredictionHistory:
     """The history of a process, which must be that of these images."""
     way_out = "Put the files of the run back, or train again."
     try:
-        history = PredictionHistory.restore(folder, epoch=epoch)
+        history = kind.restore(folder, epoch=epoch)
     except (OSError, ValueError) as error:
         raise TrainingError(str(error)) from error
     expected = [slot for slot, id_ in enumerate(ids) if id_ in labeled]

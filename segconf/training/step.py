@@ -13,7 +13,7 @@ from segconf.data.training_set import Batch, TrainingStep
 from segconf.errors import TrainingError
 from segconf.history.predictions import PredictionHistory
 from segconf.history.probabilities import ProbabilityHistory
-from segconf.methods.method import LossContext, Method, Past, StepOutputs
+from segconf.methods.method import ALWAYS_WEIGHTED, LossContext, Method, Past, StepOutputs
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ def ramped_weights(
     passed = epoch - training.ranking_warmup + 1
     factor = min(1.0, max(0.0, passed / (training.ranking_ramp + 1)))
     return {
-        name: weight if name in {"supervised", "calibration"} else factor * weight
+        name: weight if name in ALWAYS_WEIGHTED else factor * weight
         for name, weight in weights.items()
     }
 

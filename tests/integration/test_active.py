@@ -143,7 +143,7 @@ def test_means_over_seeds():
         ({"seeds": 0}, "seeds = 0"),
         ({"start": 8}, r"12 labels, but .* has 11 training images"),
         ({"strategies": ("consistency",), "config": settings(training__method="softmax")},
-         "kept by the method consistency, not by softmax"),
+         "the method softmax keeps no history of unlabeled images"),
     ],
 )  # fmt: skip
 def test_plans_that_cannot_be_simulated(demo, tmp_path, changes, named):

@@ -60,14 +60,18 @@ def pixels_of(image):
     return np.rint(values * 255).astype(np.uint8).tobytes()
 
 
-@pytest.mark.parametrize("history", ["online", "sweep"])
-def test_the_history_holds_exactly_the_plain_predictions(folder_dataset, tmp_path, history):
+@pytest.mark.parametrize(
+    ("method", "history"),
+    [("consistency", "online"), ("consistency", "sweep"), ("distillation", "online")],
+)
+def test_the_history_holds_exactly_the_plain_predictions(folder_dataset, tmp_path, method, history):
     epochs = Epochs()
     train_tiny(
         folder_dataset,
         tmp_path / "run",
         network=DriftingThreshold,
         listener=epochs,
+        training__method=method,
         training__history=history,
         training__ema_decay=0.0,
         training__ood_detector=False,  # it would load the weights into another network

@@ -58,6 +58,7 @@ def test_an_image_without_a_border_is_judged_by_all_its_pixels():
     logits = two_class_logits([[0.1, 0.2], [0.3, 0.4]])
     whole = image_score("confidence", logits)
     assert image_score("boundary-confidence", logits) == whole == pytest.approx(0.75, abs=1e-5)
+    assert image_score("expected-dice", logits) == whole  # nothing was found: no Dice to expect
 
 
 def test_a_certain_image_has_no_entropy():

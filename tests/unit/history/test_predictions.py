@@ -203,6 +203,15 @@ def test_a_restored_history_knows_who_was_recorded(tmp_path):
     assert restored.consistency(case(1)).tolist() == [[[0.5, 0.5]]]
 
 
+def test_a_history_of_volumes_is_restored(tmp_path):
+    history = PredictionHistory(1, (2, 1, 2), labeled=[], epochs=4)
+    for epoch, said in enumerate(([[[0, 0]], [[1, 1]]], [[[0, 1]], [[1, 1]]])):
+        history.record(case(0), torch.tensor([said]), epoch=epoch)
+    history.commit(tmp_path, epoch=1)
+    restored = PredictionHistory.restore(tmp_path, epoch=1)
+    assert restored.consistency(case(0)).tolist() == [[[[1, 0]], [[1, 1]]]]
+
+
 def test_committed_arrays_are_mappable_and_named_by_epoch(tmp_path):
     history = PredictionHistory(3, (2, 4), labeled=[1], epochs=9)
     history.commit(tmp_path / "history", epoch=12)

@@ -410,5 +410,6 @@ def test_validations_of_averaged_weights_count_where_there_are_some():
 def test_patience_waits_for_the_ranking_terms():
     training = settings(training__ranking_warmup=10, training__ranking_ramp=5).training
     assert first_judged_epoch(training, METHODS.get("consistency")) == 15
+    assert first_judged_epoch(training, METHODS.get("mmce")) == 15
     assert first_judged_epoch(training, METHODS.get("softmax")) == 0
     assert first_judged_epoch(training, METHODS.get("cape")) == 2  # of 4 epochs
