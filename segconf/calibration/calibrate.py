@@ -21,6 +21,7 @@ from segconf.calibration.mask_fit import fit_masks
 from segconf.calibration.stored import Calibration, write_calibration
 from segconf.calibration.temperature import WrittenBatches
 from segconf.checkpoints.weights import store_calibrator
+from segconf.config.schema import ExperimentConfig
 from segconf.data.cache import Progress
 from segconf.data.cases import images_of
 from segconf.devices import resolve_device
@@ -84,9 +85,9 @@ def calibrate(  # noqa: PLR0913 - an entry function: every value that can be cho
     """
     targets = Targets(max_risk, target_dice, refer_fraction, guarantees)
     targets.check()
-    check_budget(refer_fraction)
     path = Path(run)
     folder = RunFolder(path)
+    reserved = reserved_budget(folder.config(), refer_fraction)
     cases, root = masked_cases(folder, "val", None if data is None else Path(data))
     size = batch_size(folder.config())
     model = TorchModel(path, device=resolve_device(device), batch_size=size, calibrated=False)
@@ -100,9 +101,10 @@ def calibrate(  # noqa: PLR0913 - an entry function: every value that can be cho
         fit = fit_scaling(scaling, batches, groups)
         calibrator = AS_IT_IS if fit is None else fit.calibrator
         if config.data.task == "classification":
-            found = fit_labels(batches(), groups, calibrator, targets, classes=classes)
+            found = fit_labels(
+                batches(), groups, calibrator, targets, classes=classes, reserved=reserved
+            )
         else:
-            reserved = FALSE_ALARMS if config.training.ood_detector else 0.0
             found = fit_masks(
                 batches(), images, calibrator, targets, classes=classes, reserved=reserved
             )
@@ -121,13 +123,16 @@ def calibrate(  # noqa: PLR0913 - an entry function: every value that can be cho
     return CalibrationResult(calibration, fit, before, after, classes)
 
 
-def check_budget(refer_fraction: float) -> None:
-    """Refuse a budget that the out-of-distribution detector alone would spend."""
+def reserved_budget(config: ExperimentConfig, refer_fraction: float) -> float:
+    """What the out-of-distribution detector of a run may refer; a smaller budget is refused."""
+    if not config.training.ood_detector or config.has_table:
+        return 0.0
     if refer_fraction < FALSE_ALARMS:
         raise ConfigError(
             f"refer_fraction = {refer_fraction}: expected at least {FALSE_ALARMS:.2g}, the "
             "fraction of ordinary images that are out of distribution to the detector."
         )
+    return FALSE_ALARMS
 
 
 def _logits(

@@ -34,11 +34,6 @@ class ErrorRates:
                 return lower
         return 1.0
 
-    def at(self, confidence: float) -> float:
-        """Estimated error rate of pixels with this confidence."""
-        index = max(0, int(np.searchsorted(self.confidence, confidence, side="right")) - 1)
-        return self.wrong[index] / self.pixels[index]
-
     def fraction_below(self, confidence: float) -> float:
         """Fraction of the validation pixels in the bins below a level."""
         pixels = np.array(self.pixels)

@@ -11,6 +11,7 @@ from torch import Tensor
 from segconf.calibration.calibrators import Calibrator
 from segconf.calibration.fitted import Fitted, Targets, stored_error_rates, stored_threshold
 from segconf.calibration.isotonic import fit_error_rates
+from segconf.calibration.referral import limit_within
 from segconf.calibration.stored import StoredLabelReferral
 from segconf.calibration.threshold import fit_threshold
 from segconf.metrics.bootstrap import draw_units, mean_interval
@@ -25,6 +26,7 @@ def fit_labels(
     targets: Targets,
     *,
     classes: int,
+    reserved: float,
 ) -> Fitted:
     """Fit all parts but the calibrator.
 
@@ -34,6 +36,7 @@ def fit_labels(
         calibrator: that was fitted.
         targets: what is to be kept.
         classes: of the network.
+        reserved: part of the budget that the out-of-distribution detector may spend.
     """
     before, pooled = (ConfidenceMetrics(num_classes=classes) for _ in range(2))
     parts: list[LabelSummaries] = []
@@ -47,7 +50,11 @@ def fit_labels(
     threshold = fit_threshold(pooled, found, targets.max_risk, groups=groups)
     rates = fit_error_rates(pooled.groups(), classes)
     referral = label_referral(
-        found.confidence, ~found.wrong, groups, refer_fraction=targets.refer_fraction
+        found.confidence,
+        ~found.wrong,
+        groups,
+        refer_fraction=targets.refer_fraction,
+        reserved=reserved,
     )
     return Fitted(
         before,
@@ -66,20 +73,23 @@ def label_referral(
     groups: Sequence[str],
     *,
     refer_fraction: float,
+    reserved: float = 0.0,
 ) -> StoredLabelReferral:
     """Refer the least confident images, as many as the budget allows.
 
-    With N images and a budget b the threshold is the confidence of number floor(b N), counted from
-    0 by rising confidence: so many are below it, or fewer where some are equal.
+    With N images and a budget b, of which r is reserved, the threshold is the confidence of number
+    floor((b - r) N), counted from 0 by rising confidence: so many are below it, or fewer where some
+    are equal.
 
     Args:
         confidence: (N,) of the validation images.
         correct: (N,).
         groups: of the images.
         refer_fraction: the budget.
+        reserved: what others may spend of it.
     """
     count = len(confidence)
-    threshold = float(np.sort(confidence)[min(int(refer_fraction * count), count - 1)])
+    threshold = limit_within(confidence, refer_fraction - reserved)
     kept = confidence >= threshold
     weights = draw_units(groups, torch.Generator().manual_seed(0))  # (R, N)
     right = np.where(kept, correct, np.nan)

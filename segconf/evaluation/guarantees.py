@@ -149,7 +149,8 @@ def kept_referral(
         return None
     score = np.array([getattr(row, rule.score) for row in rows])  # (N,)
     dice = np.array([1.0 if math.isnan(row.dice) else row.dice for row in rows])
-    kept = np.where(np.isnan(score), UNDEFINED, score) > rule.threshold  # (N,)
+    # Nothing is expected of an empty mask: its score is 0, or nan.
+    kept = np.where(score > 0, score, UNDEFINED) > rule.threshold  # (N,)
     member = group_numbers([row.group for row in rows])[kept]
     size, reached = np.bincount(member), np.bincount(member, dice[kept])
     mean, (low, high) = _mean_interval(reached[size > 0] / size[size > 0])

@@ -88,16 +88,20 @@ def test_kept_referral_counts_groups():
         groups=50,
         images=50,
     )
-    score = [0.9, 0.9, 0.5, math.nan, 0.8]
-    dice = [0.6, 1.0, 0.1, 0.0, math.nan]
+    score = [0.9, 0.9, 0.5, math.nan, 0.8, 0.0]  # in the last one nothing was found
+    dice = [0.6, 1.0, 0.1, 0.0, math.nan, 0.0]
     rows = [
         SimpleNamespace(expected_dice=s, dice=d, group=g)
-        for s, d, g in zip(score, dice, "aabcd", strict=True)
+        for s, d, g in zip(score, dice, "aabcde", strict=True)
     ]
     found = kept_referral(rule, rows)
-    # Group a keeps two images with a mean of 0.8, d one with nothing to miss; b and c none.
+    # Group a keeps two images with a mean of 0.8, d one with nothing to miss; the others none.
     assert found.measured == pytest.approx((0.8 + 1) / 2)
-    assert found.kept_fraction == pytest.approx(3 / 5)
+    assert found.kept_fraction == pytest.approx(3 / 6)
     assert (found.low, found.high) == (pytest.approx(0.8), 1.0)
+    # A rule that refers as little as it can keeps b too, but nothing in which nothing was found.
+    least = kept_referral(rule.model_copy(update={"threshold": -1.0}), rows)
+    assert least.kept_fraction == pytest.approx(4 / 6)
+    assert least.measured == pytest.approx((0.8 + 0.1 + 1) / 3)
     assert kept_referral(None, rows) is None
     assert kept_referral(rule.model_copy(update={"threshold": None}), rows) is None
