@@ -4,6 +4,7 @@ Both methods of a difference see the same images. What is resampled are groups o
 there are several, the seeds of each method.
 """
 
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -52,6 +53,11 @@ class Evaluated:
     def classes(self) -> int:
         """Classes of the labels; 0 for masks."""
         return len(self.about.get("classes", ()))
+
+    @property
+    def described_task(self) -> str:
+        """The task in words."""
+        return f"labels of {self.classes} classes" if self.classes else "masks"
 
     @property
     def group(self) -> str:
@@ -129,8 +135,9 @@ class Comparison:
 
     def best(self, metric: str) -> float:
         """The best of our rows."""
-        values = [row.values[metric] for row in self.rows if not row.is_published]
-        return max(values) if METRICS[metric].higher_is_better else min(values)
+        ours = (row.values[metric] for row in self.rows if not row.is_published)
+        values = [value for value in ours if not math.isnan(value)]
+        return (max if METRICS[metric].higher_is_better else min)(values, default=math.nan)
 
 
 def compare(
@@ -216,6 +223,11 @@ def _command(run: Path, split: str) -> str:
 def _check_same_images(runs: Sequence[Evaluated]) -> None:
     first = runs[0]
     for run in runs[1:]:
+        if (run.task, run.classes) != (first.task, first.classes):
+            raise ConfigError(
+                f"{run.path} and {first.path} are runs of different tasks ({run.described_task} "
+                f"and {first.described_task}). Compare those of one."
+            )
         images, others = run.counts.cases, first.counts.cases
         if images != others:
             raise ConfigError(

@@ -1,11 +1,13 @@
 """A comparison in words and files: cells, costs, Markdown, CSV, LaTeX, and all curves."""
 
+import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from segconf.comparison.compare import Comparison, Evaluated, Row
 from segconf.csv_tables import table_text
@@ -105,7 +107,7 @@ def cell(row: Row, metric: str, *, with_spread: bool = True) -> str:
 
 def is_best(comparison: Comparison, row: Row, metric: str) -> bool:
     """Whether a cell shows the best of our values, as far as the table's digits go."""
-    if row.is_published:
+    if row.is_published or math.isnan(row.values[metric]):
         return False
     return scaled(row.values[metric], metric) == scaled(comparison.best(metric), metric)
 
@@ -226,10 +228,17 @@ def write_comparison(comparison: Comparison, folder: Path) -> None:
 def _mean_curve(runs: Sequence[Evaluated]) -> RiskCoverageCurve:
     """Curve of a method: risks averaged over its seeds."""
     curves = [run.counts.curve for run in runs]
+    shortest = min(curves, key=lambda curve: len(curve.coverage))  # that of a kept evaluation
+
+    def mean(name: str) -> NDArray[np.float64]:
+        at = shortest.coverage
+        risks = [np.interp(at, curve.coverage, getattr(curve, name)) for curve in curves]
+        return np.mean(risks, axis=0, dtype=np.float64)
+
     return replace(
-        curves[0],
-        risk=np.mean([curve.risk for curve in curves], axis=0),
-        optimal_risk=np.mean([curve.optimal_risk for curve in curves], axis=0),
+        shortest,
+        risk=mean("risk"),
+        optimal_risk=mean("optimal_risk"),
         random_risk=statistics.fmean(curve.random_risk for curve in curves),
         aurc=statistics.fmean(curve.aurc for curve in curves),
     )

@@ -134,6 +134,8 @@ def _class_scores(found: EvaluatedLabels, number: int, name: str) -> ClassScores
 def write_label_report(report: LabelReport, folder: Path) -> None:
     """Write metrics.json, cases.csv, classes.csv, three figures, and what `compare` pairs."""
     make_folder(folder)
+    # An evaluation counts where its metrics are: they are written when the rest is there.
+    (folder / "metrics.json").unlink(missing_ok=True)
     names = [one.name for one in report.classes]
     content = {
         **report.about,
@@ -145,13 +147,13 @@ def write_label_report(report: LabelReport, folder: Path) -> None:
         "definitions": {name: metric.definition for name, metric in METRICS.items()},
         "protocols": PROTOCOLS,
     }
-    write_text(folder / "metrics.json", json.dumps(json_values(content), indent=1))
     write_text(folder / "classes.csv", _class_table(report.classes))
     write_text(folder / "cases.csv", _case_table(report, names))
     curve, reliability = report.pooled.risk_coverage(), report.pooled.reliability()
     labels, cases = report.summaries, report.cases
     counts = ImageCounts({}, report.groups, curve, reliability, labels, cases)
     save_image_counts(folder / IMAGE_COUNTS, counts)
+    write_text(folder / "metrics.json", json.dumps(json_values(content), indent=1))
     method = str(report.about.get("method", ""))
     risk_coverage_plot({method: curve}, folder / "risk_coverage.png", unit="images")
     reliability_diagram(reliability, folder / "reliability.png", unit="images")

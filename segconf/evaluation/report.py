@@ -101,6 +101,8 @@ def scores_of_row(row: CaseScores) -> dict[str, float]:
 def write_report(report: EvaluationReport, folder: Path) -> None:
     """Write metrics.json, cases.csv, both figures, and the summaries that `compare` pairs."""
     make_folder(folder)
+    # An evaluation counts where its metrics are: they are written when the rest is there.
+    (folder / "metrics.json").unlink(missing_ok=True)
     content = {
         **report.about,
         "metrics": report.metrics,
@@ -112,13 +114,13 @@ def write_report(report: EvaluationReport, folder: Path) -> None:
         "definitions": {name: metric.definition for name, metric in METRICS.items()},
         "protocols": PROTOCOLS,
     }
-    write_text(folder / "metrics.json", json.dumps(json_values(content), indent=1))
     write_text(folder / "cases.csv", _table(report.cases))
     curve, reliability = report.pooled.risk_coverage(), report.pooled.reliability()
     summaries = {row.case: one for row, one in zip(report.cases, report.summaries, strict=True)}
     groups = [row.group for row in report.cases]
     counts = ImageCounts(summaries, groups, curve, reliability)
     save_image_counts(folder / IMAGE_COUNTS, counts)
+    write_text(folder / "metrics.json", json.dumps(json_values(content), indent=1))
     risk_coverage_plot({str(report.about.get("method", "")): curve}, folder / "risk_coverage.png")
     reliability_diagram(reliability, folder / "reliability.png")
 

@@ -2,8 +2,9 @@
 
 import csv
 import json
+import math
 import shutil
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ import torch
 from typer.testing import CliRunner
 
 from segconf.checkpoints.weights import save_checkpoint, weights_hash
-from segconf.comparison.compare import compare
+from segconf.comparison.compare import compare, compare_evaluated, read_evaluation
 from segconf.comparison.published import PUBLISHED_METRICS as BY_TASK
 from segconf.comparison.tables import (
     as_csv,
@@ -152,6 +153,10 @@ def test_runs_that_cannot_be_compared(runs):
     evaluated(folder / "other", method="crl", seed=0, noise=1, grid="native")
     with pytest.raises(ConfigError, match="different images"):
         compare([folder / "soft0", folder / "fewer"])
+    masks = read_evaluation(folder / "soft0", "test")
+    labels = replace(masks, about={**masks.about, "classes": ["a", "b", "c"]})
+    with pytest.raises(ConfigError, match=r"\(labels of 3 classes and masks\)"):
+        compare_evaluated([masks, labels], split="test")
     with pytest.raises(ConfigError, match="grid native"):
         compare([folder / "soft0", folder / "other"])
     with pytest.raises(TrainingError, match="nowhere: not a run folder"):
@@ -193,6 +198,25 @@ def test_an_evaluation_that_is_kept_without_its_run_is_compared_as_well(runs, tm
     for metric in ("miou", "aurc", "ece", "nll", "brier"):
         pair = other.rows[1].difference[metric]
         assert pair == pytest.approx(one.rows[1].difference[metric], rel=0.02, abs=2e-4), metric
+
+
+def test_a_kept_evaluation_and_a_whole_one_share_a_row(runs, tmp_path):
+    folder, _ = runs
+    kept = kept_alone(folder / "soft0", tmp_path / "kept")
+    comparison = compare([kept, folder / "soft1"])
+    write_comparison(comparison, tmp_path / "out")
+    assert (tmp_path / "out/curves.png").stat().st_size > 5000
+    assert len(comparison.rows) == 1
+
+
+def test_a_metric_that_is_not_defined_is_never_the_best(runs):
+    folder, reports = runs
+    comparison = compare([folder / name for name in reports])
+    softmax, ours = comparison.rows
+    softmax.values["fpr95"] = math.nan
+    assert comparison.best("fpr95") == ours.values["fpr95"]
+    assert is_best(comparison, ours, "fpr95")
+    assert not is_best(comparison, softmax, "fpr95")
 
 
 def test_weights_of_the_last_epoch_are_a_row_of_their_own(runs):
