@@ -1,7 +1,7 @@
 """Predictions that any tool wrote: which files a folder holds, and probabilities from them."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,8 @@ SAVED = "probabilities"
 FULL = 65_535
 """The highest of the levels in which `segconf predict` writes confidence, also as NIfTI."""
 _TOLERANCE = 0.02
+SUM_TOLERANCE = 1e-3
+"""How far probabilities may miss a sum of 1 beside what rounding does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +65,8 @@ def find_predictions(folder: Path, *, classes: int, allow_quantized: bool) -> "P
         if saved and classes > BINARY:
             return Predictions(folder / SAVED, tuple(saved), classes, "volumes", allow_quantized)
         maps = sorted(p for p in (folder / "confidence").rglob("*") if image_suffix(p))
+        if not maps:
+            raise DataError(f"{folder / 'confidence'}: no confidence map here. Predict again.")
         return Predictions(folder, tuple(maps), classes, "maps", allow_quantized)
     arrays = sorted(p for p in folder.iterdir() if p.suffix in {".npz", ".npy"})
     images = sorted(p for p in folder.iterdir() if image_suffix(p))
@@ -87,6 +91,11 @@ class Predictions:
     classes: int
     kind: str
     allow_quantized: bool
+
+    @property
+    def are_confidence(self) -> bool:
+        """Whether only the predicted class has a probability of its own."""
+        return self.kind == "maps"
 
     def __iter__(self) -> Iterator[PredictedCase]:
         match self.kind:
@@ -139,16 +148,29 @@ class Predictions:
                     f"{first}: no file for class {missing[0]} of {name} (expected "
                     f"{name}_0 to {name}_{self.classes - 1})."
                 )
-            maps = [self._one_class(paths[number]) for number in range(self.classes)]
-            yield self._checked(name, first, np.stack(maps))
+            ordered = [paths[number] for number in range(self.classes)]
+            if all(format_of(path).stores_probabilities for path in ordered):
+                yield self._checked(
+                    name, first, np.stack([read_probabilities(p)[0] for p in ordered])
+                )
+            else:
+                yield self._pictures(name, ordered)
 
-    def _one_class(self, path: Path) -> NDArray[np.float32]:
-        """Probability of one class; of a picture never 0, because the lowest level is not."""
-        if format_of(path).stores_probabilities:
-            (values,) = read_probabilities(path)[:1]
-            return np.asarray(values, np.float32)
-        levels = 2 ** self._bits(path)
-        return np.maximum(read_confidence(path), np.float32(0.25 / (levels - 1)))
+    def _pictures(self, name: str, paths: Sequence[Path]) -> PredictedCase:
+        """A picture for each class; none of them is 0, because what has the lowest level is not.
+
+        Rounding to L levels moves the sum over the K classes by at most K / (L - 1), which is
+        undone.
+        """
+        levels = 2 ** min(self._bits(path) for path in paths)
+        values = np.stack([read_confidence(path).astype(np.float64) for path in paths])
+        total = values.sum(axis=0)  # (H, W)
+        if np.abs(total - 1).max() > self.classes / (levels - 1) + SUM_TOLERANCE:
+            raise DataError(
+                f"{paths[0]}: the classes of {name} do not sum to 1. Save their probabilities."
+            )
+        values = np.maximum(values, 0.25 / (levels - 1))
+        return replace(self._checked(name, paths[0], values / values.sum(axis=0)), levels=levels)
 
     def _bits(self, path: Path) -> int:
         """Bits of a map, 0 for floating point; few of them only where that is accepted."""

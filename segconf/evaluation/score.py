@@ -88,11 +88,11 @@ def score(  # noqa: PLR0913 - an entry function: every value that can be chosen
         "masks_without_prediction": sorted(set(truths) - {row.case for row in evaluator.rows}),
     }
     ranking = nll = None
-    if levels:
+    if levels and found.are_confidence:
         ranking = _aurc_bounds(evaluator.pooled["all"])
         nll = nll_bounds(evaluator.pooled["all"], levels)
         about |= {"aurc_bounds": list(ranking), "nll_bounds": list(nll)}
-    if levels and classes > BINARY:
+    if found.are_confidence and classes > BINARY:
         about["note"] = "nll and brier assume that the classes not predicted are equally likely"
     report = build_report(evaluator, about)
     if out is not None:

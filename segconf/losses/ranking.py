@@ -39,30 +39,10 @@ def random_partners(count: int, generator: torch.Generator) -> Tensor:
     return partner
 
 
-def all_pairs_ranking_loss(confidence: Tensor, target: Tensor) -> Tensor:
-    """Ranking loss over every pair of different pixels, exactly.
-
-    It holds some N * N numbers, so it is for tests and small sets. It is the expectation of
-    ``ranking_loss`` over ``random_partners``; times ``N * (N - 1) / 2`` it is Eq. 2 of the paper.
-    Fewer than two pixels cost nothing.
-
-    Args:
-        confidence: (N,) with gradient.
-        target: (N,) in [0, 1], without gradient.
-
-    Returns:
-        Mean over the N * (N - 1) / 2 pairs.
-    """
-    first, second = torch.triu_indices(
-        len(target), len(target), offset=1, device=target.device
-    )  # (N (N - 1) / 2,) each
-    return _loss_of_pairs(confidence, target, first, second)
-
-
 def sampled_ranking_loss(
     confidence: Tensor, target: Tensor, *, pairs: Pairs, generator: torch.Generator
 ) -> Tensor:
-    """Ranking loss over random pairs: its expectation is ``all_pairs_ranking_loss``.
+    """Ranking loss over random pairs: its expectation is the mean over all pairs.
 
     A number of pairs is drawn uniformly among the pairs of different pixels. If there are no more
     pixels than that, each is ranked once along a random cycle instead, as with ``all``.

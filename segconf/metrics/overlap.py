@@ -20,13 +20,6 @@ def dice(prediction: NDArray[np.bool_], mask: NDArray[np.bool_]) -> float:
     return 2 * shared / (predicted + true) if predicted + true else math.nan
 
 
-def iou(prediction: NDArray[np.bool_], mask: NDArray[np.bool_]) -> float:
-    """Intersection over union (Jaccard index) ``|P and M| / |P or M|``; nan when both are empty."""
-    shared, predicted, true = _areas(prediction, mask)
-    union = predicted + true - shared
-    return shared / union if union else math.nan
-
-
 def expected_dice(shared: float, foreground: float, found: int) -> float:
     """Dice to expect if the probabilities are right: ``2 sum(p m) / (sum(p) + sum(m))``.
 

@@ -14,7 +14,7 @@ from segconf.data.cache import Progress
 from segconf.data.cases import Case, raise_problems
 from segconf.data.datasets.dataset import find_cases, is_named
 from segconf.devices import resolve_device
-from segconf.errors import ConfigError
+from segconf.errors import ConfigError, DataError
 from segconf.evaluation.evaluate import EvaluationOptions
 from segconf.files import make_folder, write_text
 from segconf.inference.model import NetworkInput
@@ -67,7 +67,7 @@ _DEFINITIONS = {
     "auroc": "probability that another image scores higher than an own one; ties count half",
     "detection_error": "smallest mean of the fractions of own images flagged and others accepted",
     "fpr95": "fraction of others accepted where nearest to 95% of the own images are",
-    FEATURES: "Mahalanobis distance of means of encoder features from those of training images",
+    FEATURES: "Mahalanobis distance of log energies of encoder features from training images",
     CONFIDENCE: "1 - mean confidence of the pixels; of labels 1 - maximum softmax probability",
 }
 
@@ -175,6 +175,8 @@ def other_files(folder: Path) -> list[ImageFile]:
     if not folder.exists() and is_named(str(folder)):
         found = find_cases(str(folder))
         raise_problems(found.problems, found.root)
+        if not found.test:
+            raise DataError(f"{found.root}: no test images. Name a folder of images.")
         return _files(found.test)
     return [ImageFile(source.path) for source in find_images([folder]).items]
 

@@ -92,6 +92,41 @@ def test_nifti_with_one_file_per_class(tmp_path, truth, expected):
     check(score(tmp_path, folder), expected)
 
 
+@pytest.mark.parametrize(
+    ("depth", "rounding"), [(np.uint8, np.rint), (np.uint8, np.floor), (np.uint16, np.rint)]
+)
+def test_a_picture_per_class_is_near_what_was_rounded(tmp_path, truth, expected, depth, rounding):
+    folder, probabilities = truth
+    top = np.iinfo(depth).max
+    for name, values in probabilities.items():
+        for number in range(2):
+            levels = rounding(values[number] * top).astype(depth)
+            Image.fromarray(levels).save(tmp_path / f"{name}_{number}.png")
+    if depth is np.uint8:
+        with pytest.raises(DataError, match="8-bit confidence"):
+            score(tmp_path, folder)
+    scored = score(tmp_path, folder, allow_quantized=True)
+    check(scored, expected, tolerance=2 / top)
+    assert scored.report.about["levels"] == top + 1
+    assert scored.aurc_bounds is None
+
+
+def test_pictures_of_classes_that_do_not_sum_to_1_are_refused(tmp_path, truth):
+    folder, probabilities = truth
+    for name, values in probabilities.items():
+        for number in range(2):
+            write_confidence(tmp_path / f"{name}_{number}.png", values[number] / 2)
+    with pytest.raises(DataError, match="do not sum to 1"):
+        score(tmp_path, folder)
+
+
+def test_a_folder_of_maps_without_a_map(tmp_path, truth):
+    for part in ("masks", "confidence"):
+        (tmp_path / "maps" / part).mkdir(parents=True)
+    with pytest.raises(DataError, match="no confidence map here"):
+        score(tmp_path / "maps", truth[0])
+
+
 def write_maps(folder, probabilities):
     for part in ("masks", "confidence"):
         (folder / part).mkdir(parents=True)

@@ -5,7 +5,6 @@ import torch
 
 from segconf.conventions import IGNORE
 from segconf.losses.ranking import (
-    all_pairs_ranking_loss,
     random_partners,
     ranking_loss,
     sampled_ranking_loss,
@@ -73,7 +72,6 @@ def test_gradients_equal_numeric_ones(generator):
     confidence, target = random_pixels(12, generator)
     partner = random_partners(12, generator)
     assert torch.autograd.gradcheck(lambda k: ranking_loss(k, target, partner), confidence)
-    assert torch.autograd.gradcheck(lambda k: all_pairs_ranking_loss(k, target), confidence)
     assert torch.autograd.gradcheck(
         lambda k: sampled_ranking_loss(
             k, target, pairs=6, generator=torch.Generator().manual_seed(1)
@@ -112,13 +110,6 @@ def test_fewer_than_two_pixels_cost_nothing(pairs, count, generator):
     loss.backward()
     assert loss.item() == 0
     assert confidence.grad.tolist() == [0] * count
-    assert all_pairs_ranking_loss(confidence, torch.ones(count)).item() == 0
-
-
-def test_all_pairs_equals_the_slow_loop(generator):
-    confidence, target = random_pixels(25, generator)
-    expected = slow.all_pairs_ranking_loss(confidence.tolist(), target.tolist())
-    assert all_pairs_ranking_loss(confidence, target).item() == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("pairs", ["all", 4])
