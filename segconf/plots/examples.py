@@ -80,8 +80,8 @@ def _picture(axes: Axes, pixels: NDArray[np.uint8]) -> None:
     axes.set_axis_off()
 
 
-COLOR_MAP = "cividis"
-"""Reads the same for colour-blind readers and in grey."""
+COLOR_MAP = "cividis_r"
+"""Bright where little is certain, as on the review page; the same for colour-blind readers."""
 
 
 PANEL_INCHES = 3.6

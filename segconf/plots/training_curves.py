@@ -107,6 +107,7 @@ MARKERS = "osD^vPX"
 
 
 _BAND_OPACITY = 0.15
+_MOST_TICKS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +142,8 @@ def label_curves(panels: Mapping[str, Mapping[str, LabelCurve]], path: Path) -> 
                 )
         axes.set_xlabel("labeled images")
         axes.set_ylabel(title)
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        counts = sorted({count for curve in curves.values() for count in curve.labels})
+        axes.set_xticks(counts[:: -(-len(counts) // _MOST_TICKS)])
         axes.legend(fontsize=8, frameon=False)
         axes.spines[["top", "right"]].set_visible(False)
     with replacing(path) as temporary:
