@@ -67,9 +67,9 @@ class LiveView(TrainingListener):
         labels = f"{split.labels} {split.unit}"
         if split.unit == "groups":
             labels += f" ({len(split.labeled)} images or slices)"
+        validation = sum(case.is_labeled for case in split.validation)
         self._print(
-            f"labeled: {labels}; unlabeled: {len(split.unlabeled)}; validation: "
-            f"{len(split.validation)}"
+            f"labeled: {labels}; unlabeled: {len(split.unlabeled)}; validation: {validation}"
         )
 
     def on_member(self, number: int, members: int) -> None:

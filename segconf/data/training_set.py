@@ -92,15 +92,19 @@ class Normalization:
 def prepare_training(
     cache: PixelCache, split: Split, *, problems: Sequence[str] = ()
 ) -> TrainingPixels:
-    """Decode everything a training run reads; all broken files are reported in one message."""
+    """Decode everything a training run reads; all broken files are reported in one message.
+
+    Validation images without a mask or label, which are held out with their group, are left out.
+    """
     labeled_ids = {case.id for case in split.labeled}
     training = sorted((*split.labeled, *split.unlabeled), key=lambda case: case.id)
     rows = np.arange(len(training))
     is_labeled = np.array([case.id in labeled_ids for case in training], dtype=bool)
     labeled = [case for case in training if case.id in labeled_ids]
+    validation = [case for case in split.validation if case.is_labeled]
     arrays: dict[str, Pixels] = {}
     found = list(problems)
-    for label, cases in {"training": training, "validation": split.validation}.items():
+    for label, cases in {"training": training, "validation": validation}.items():
         with_masks = labeled if label == "training" else cases
         for kind, read, wanted in (
             ("images", cache.images, cases),

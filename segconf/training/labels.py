@@ -31,7 +31,7 @@ def find_split(
     """Find and split the data; no picture is opened yet."""
     wanted = FindOptions.of(config.data)
     found, split = label(find_cases(dataset, data, options=wanted), config, resumed)
-    if not split.validation:
+    if not any(case.is_labeled for case in split.validation):
         raise_problems(found.problems, found.root)  # they may be why there is none
         raise DataError(
             f"{found.root}: no validation images with masks, but the best epoch is chosen on them. "

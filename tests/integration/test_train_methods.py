@@ -123,6 +123,23 @@ def test_masks_of_unlabeled_images_are_never_needed(folder_dataset, tmp_path):
     assert json.loads((tmp_path / "with/split.json").read_text())["labeled"] == ids
 
 
+def test_unlabeled_images_of_a_held_out_patient_are_validated_by_nothing(tmp_path):
+    flat = write_folder(tmp_path / "flat", 20, masks=10)
+    for kind, count in (("images", 20), ("masks", 10)):
+        for number in range(count):
+            name = f"{'ab'[number // 10]}.png"
+            target = tmp_path / "patients" / kind / f"p{number % 10}" / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            (flat / kind / f"case_{number:03d}.png").rename(target)
+    train_tiny(tmp_path / "patients", tmp_path / "run", training__epochs=1, calibrate=True)
+    split = json.loads((tmp_path / "run/split.json").read_text())
+    held_out = {id_.split("/")[0] for id_ in split["validation"]}
+    assert len(split["validation"]) == 2 * len(held_out) > 0
+    stored = json.loads((tmp_path / "run/calibration.json").read_text())
+    assert stored["temperature"]["images"] == len(held_out)
+    train_tiny(tmp_path / "patients", tmp_path / "run", training__epochs=2, resume=True)
+
+
 @pytest.mark.parametrize(
     ("method", "terms", "images"),
     [("softmax", (0, 0), 0), ("crl", (1, 0), 4), ("consistency", (1, 1), 8)],

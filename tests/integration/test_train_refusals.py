@@ -114,6 +114,9 @@ def test_a_data_set_without_validation_images_is_refused(tmp_path):
     root = write_folder(tmp_path / "data", 8)
     with pytest.raises(DataError, match="no validation images with masks"):
         train_tiny(root, tmp_path / "run", data__validation_fraction=0.0, data__test_fraction=0.0)
+    write_folder(root / "val", 2, first=100, masks=0)
+    with pytest.raises(DataError, match="no validation images with masks"):
+        train_tiny(root, tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 

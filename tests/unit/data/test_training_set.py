@@ -82,6 +82,20 @@ def test_the_image_array_serves_every_choice_of_labels(prepared, tmp_path):
     assert again.images.filename == pixels.images.filename
 
 
+def test_validation_images_without_a_mask_are_left_out(tmp_path):
+    root = write_folder(tmp_path / "set", 4)
+    write_folder(root / "val", 3, first=100, masks=2)
+    found = find_cases(str(root), options=FindOptions(0, 0))
+    split = split_cases(found, labeled=None, labeled_list=None, seed=0)
+    pixels = prepare_training(PixelCache(root, Preprocessing((32, 32))), split)
+    for row, number in enumerate((100, 101)):
+        image, mask = disc(number)
+        np.testing.assert_array_equal(pixels.validation_images[row], image)
+        np.testing.assert_array_equal(pixels.validation_masks[row], mask)
+    assert len(pixels.validation_images) == len(pixels.validation_masks) == 2
+    assert len(split.validation) == 3  # a part of the run: it may not become a training image
+
+
 def test_problems_of_structure_and_content_are_told_together(tmp_path):
     root = write_folder(tmp_path / "set", 6)
     write_folder(root / "val", 2, first=100)
