@@ -256,6 +256,14 @@ def test_what_was_not_given_is_left_to_a_data_set_of_labels(tmp_path):
     assert set(setting_differences(begun, other)) == {"model.classes", "training.epochs"}
 
 
+def test_a_run_that_does_not_know_its_columns_can_be_continued():
+    unknown, one, other = (
+        load_config(overrides=[f"data.columns=[{names}]"]) for names in ("", "a, b", "b, a")
+    )
+    assert setting_differences(unknown, one) == {}
+    assert set(setting_differences(one, other)) == {"data.columns"}
+
+
 def test_a_configuration_cannot_be_changed():
     with pytest.raises(ValueError, match="frozen"):
         load_config().training.epochs = 3

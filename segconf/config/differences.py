@@ -12,7 +12,7 @@ FREE_SETTINGS = {
 
 
 OF_THE_DATA = {
-    *("data.task", "data.size", "data.class_names"),
+    *("data.task", "data.size", "data.class_names", "data.columns"),
     *("model.classes", "model.channels", "model.encoder", "model.encoder_weights"),
     *("augmentation.scale", "augmentation.vertical_flip", "augmentation.padding"),
 }
@@ -32,6 +32,8 @@ def setting_differences(before: ExperimentConfig, now: ExperimentConfig) -> dict
         for key in OF_THE_DATA
         if before.data.task == "classification" and not _is_given(now, key)
     }
+    if not before.data.columns:
+        decided.add("data.columns")  # a run of an earlier version does not know them
     return {
         key: f"{key} was {old[key]}, now {new[key]}"
         for key in new

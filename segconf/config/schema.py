@@ -66,6 +66,9 @@ class DataConfig(Section):
     """Height and width of the network's grid. With labels: that of small images when not given."""
     class_names: tuple[str, ...] = ()
     """Of classification, in the order of their numbers; those of the data set when not given."""
+    columns: tuple[str, ...] = ()
+    """Of a table, in the order in which the network takes them; that of the table when not given.
+    """
     labels: Path | None = None
     """Table of labels (.csv), where it does not lie beside the images."""
     labeled: Count | None = None

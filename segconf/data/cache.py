@@ -76,7 +76,8 @@ class PixelCache:
         """
         grid = self.preprocessing
         if cases and cases[0].image_path.suffix.lower() == TABLE_SUFFIX:
-            return features_of(cases[0].image_path, [case.record or 0 for case in cases])
+            records = [case.record or 0 for case in cases]
+            return features_of(cases[0].image_path, records, grid.columns)
 
         def decode(case: Case) -> Pixels:
             if case.record is not None:

@@ -118,8 +118,8 @@ class CaseSet:
     task: Task = "segmentation"
     class_names: tuple[str, ...] = ()
     """Of the labels, by their numbers; none in segmentation."""
-    columns: int | None = None
-    """Numbers per case of a table; None for images."""
+    columns: tuple[str, ...] | None = None
+    """Names of the columns of numbers of a table; None for images."""
     size: tuple[int, int] | None = None
     """Height and width that all images have, where the data set knows."""
 

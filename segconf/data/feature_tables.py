@@ -16,6 +16,7 @@ from segconf.errors import DataError
 
 GROUP = "group"
 SUFFIX = ".csv"
+_SHOWN = 10
 _WAY_OUT = "Expected a table with a column `label` and columns of numbers."
 
 
@@ -114,6 +115,40 @@ def _name_problems(path: Path, names: Sequence[str]) -> list[str]:
     return problems
 
 
-def features_of(path: Path, records: Sequence[int]) -> NDArray[np.float32]:
-    """Rows of a table as images of one pixel, (N, 1, 1, C) float32."""
-    return read_feature_table(path).features[list(records)][:, None, None, :]
+def features_of(
+    path: Path, records: Sequence[int], columns: Sequence[str] = ()
+) -> NDArray[np.float32]:
+    """Rows of a table as images of one pixel, (N, 1, 1, C) float32.
+
+    Args:
+        path: of the table.
+        records: numbers of the rows.
+        columns: that the table must have, in the order of C; all as they stand when not given.
+
+    Raises:
+        DataError: the table has other columns.
+    """
+    table = read_feature_table(path)
+    features = table.features[list(records)]
+    if columns:
+        features = features[:, _places(table, columns)]
+    return features[:, None, None, :]
+
+
+def _places(table: FeatureTable, wanted: Sequence[str]) -> list[int]:
+    """Where columns stand in a table."""
+    places = {name: place for place, name in enumerate(table.columns)}
+    missing = [name for name in wanted if name not in places]
+    unknown = sorted(places.keys() - set(wanted))
+    if missing or unknown:
+        lists = (("missing", missing), ("unknown", unknown))
+        found = [
+            f"{kind}: {', '.join(names[:_SHOWN])}{', ...' if len(names) > _SHOWN else ''}"
+            for kind, names in lists
+            if names
+        ]
+        raise DataError(
+            f"{table.path}: other columns of numbers than the model was trained with "
+            f"({'; '.join(found)}). Give the same columns, in any order."
+        )
+    return [places[name] for name in wanted]

@@ -24,6 +24,8 @@ class Preprocessing:
     intensity_window: tuple[float, float] | None = None
     max_pixels: int = DEFAULT_MAX_PIXELS
     task: Task = "segmentation"
+    columns: tuple[str, ...] = ()
+    """Of a table, in the order of the pixels; that of the table when there are none."""
 
     @classmethod
     def of(cls, config: ExperimentConfig) -> "Preprocessing":
@@ -36,6 +38,7 @@ class Preprocessing:
             intensity_window=config.data.intensity_window,
             max_pixels=config.data.max_pixels,
             task=config.data.task,
+            columns=config.data.columns,
         )
 
     def read(self, path: Path, *, size: tuple[int, int] | None = None) -> Image:

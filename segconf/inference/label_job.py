@@ -139,7 +139,7 @@ class LabelJob:
 
     def _record(self, source: Source, number: int, row: LabelRow) -> _Read | None:
         """A row of a table."""
-        rows = features_of(source.path, [number])
+        rows = features_of(source.path, [number], self._model.config.data.columns)
         content = hashlib.sha256(rows.tobytes()).hexdigest()
         if self._known_row(source.case, content) is not None:
             return None

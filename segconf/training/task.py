@@ -1,7 +1,7 @@
 """What a data set decides: the task, its classes, and settings that follow from them."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from segconf.config.schema import ExperimentConfig
@@ -37,8 +37,8 @@ def settled(config: ExperimentConfig, found: CaseSet) -> ExperimentConfig:
     model: dict[str, Any] = {"classes": len(found.class_names)}
     if found.columns is not None:
         _check_table(config, found.columns)
-        data["size"] = (1, 1)
-        model |= {"channels": found.columns, "encoder": "mlp", "encoder_weights": "none"}
+        data |= {"size": (1, 1), "columns": config.data.columns or found.columns}
+        model |= {"channels": len(found.columns), "encoder": "mlp", "encoder_weights": "none"}
     usual: Mapping[str, Any] = {"scale": (1.0, 1.0), "vertical_flip": 0.0, "padding": PADDING}
     given = config.augmentation.model_fields_set
     views = {name: value for name, value in usual.items() if name not in given}
@@ -60,17 +60,22 @@ def _check_classes(config: ExperimentConfig, found: CaseSet) -> None:
         )
 
 
-def _check_table(config: ExperimentConfig, columns: int) -> None:
+def _check_table(config: ExperimentConfig, columns: Sequence[str]) -> None:
     given = config.model.model_fields_set
     if "encoder" in given and config.model.encoder != "mlp":
         raise ConfigError(
             f"model.encoder = {config.model.encoder}: a network for images, but this is a table. "
             "Leave it out, or take mlp."
         )
-    if "channels" in given and config.model.channels != columns:
+    if "channels" in given and config.model.channels != len(columns):
         raise ConfigError(
-            f"model.channels = {config.model.channels}: the table has {columns} columns of "
+            f"model.channels = {config.model.channels}: the table has {len(columns)} columns of "
             "numbers. Leave it out."
+        )
+    if config.data.columns and sorted(config.data.columns) != sorted(columns):
+        raise ConfigError(
+            f"data.columns: the table has other columns of numbers: {', '.join(columns[:10])}"
+            f"{', ...' if len(columns) > 10 else ''}. Leave it out."  # noqa: PLR2004
         )
 
 

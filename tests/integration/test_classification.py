@@ -183,19 +183,25 @@ def test_what_is_for_masks_is_refused(journey, segconf):
         assert words in result[2]
 
 
-def test_a_table_is_standardised_by_its_training_rows(segconf, tmp_path):
+def train_table(segconf, folder):
+    """Train `run` on `features.csv`, whose lines are returned."""
     rng = np.random.default_rng(0)
     rows = ["id,age,dose,same,label"]
     for number in range(60):
         label = number % 3
         age, dose = rng.normal([50 + 10 * label, 1e6 * label], [3, 2e5])
         rows.append(f"{number},{age},{dose},7,{'abc'[label] if number % 5 else ''}")
-    (tmp_path / "features.csv").write_text("\n".join(rows) + "\n")
+    (folder / "features.csv").write_text("\n".join(rows) + "\n")
     settings = ["training.batch_labeled=8", "training.batch_unlabeled=8"]
     settings += ["training.learning_rate=0.01", "training.device=cpu"]
     chosen = [part for one in settings for part in ("--set", one)]
     result = segconf("train", ".", "--epochs", "8", "--out", "run", *chosen)
     assert result[0] == 0, result[2]
+    return rows
+
+
+def test_a_table_is_standardised_by_its_training_rows(segconf, tmp_path):
+    rows = train_table(segconf, tmp_path)
     model = load_model(tmp_path / "run", device="cpu")
     assert model.config.model.encoder == "mlp"
     split = RunFolder(tmp_path / "run").data()
@@ -227,6 +233,24 @@ def test_a_table_is_standardised_by_its_training_rows(segconf, tmp_path):
     result = segconf(*predicted[:-1], "fourth", "picture.png")
     assert result[0] == 2
     assert "was trained on a table" in result[2]
+
+
+def test_columns_of_a_table_may_stand_in_another_order(segconf, tmp_path):
+    rows = train_table(segconf, tmp_path)
+    swapped = [",".join(line.split(",")[place] for place in (3, 0, 2, 1, 4)) for line in rows]
+    (tmp_path / "swapped.csv").write_text("\n".join(swapped) + "\n")
+    metrics = []
+    for name in ("features.csv", "swapped.csv"):
+        options = ("--data", name, "--out", "report", "--device", "cpu")
+        result = segconf("evaluate", "run", *options)
+        assert result[0] == 0, result[2]
+        metrics.append(json.loads((tmp_path / "report/metrics.json").read_text())["metrics"])
+    assert metrics[0] == metrics[1]
+    (tmp_path / "new.csv").write_text("dose,same,id,age\n0,7,x,50\n2e6,7,y,70\n")
+    result = segconf("predict", "--checkpoint", "run", "--out", "out", "new.csv")
+    assert result[0] == 0, result[2]
+    found = {row["case"]: row["label"] for row in table(tmp_path / "out/predictions.csv")}
+    assert found == {"x": "a", "y": "c"}
 
 
 @pytest.mark.parametrize(

@@ -33,4 +33,4 @@ class FeatureTables(Dataset):
         labels = {case.id: label for case, label in zip(cases, table.labels, strict=True) if label}
         part = LabeledPart(cases, labels, problems=table.problems)
         found = labeled_set(path.stem, root, {"training": part}, options)
-        return replace(found, columns=len(table.columns), size=(1, 1))
+        return replace(found, columns=table.columns, size=(1, 1))

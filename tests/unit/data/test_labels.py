@@ -10,6 +10,7 @@ from PIL import Image
 from segconf.config.schema import DataConfig
 from segconf.data.cache import PixelCache
 from segconf.data.datasets.dataset import FindOptions, find_cases
+from segconf.data.feature_tables import features_of
 from segconf.data.preprocessing import Preprocessing
 from segconf.data.splits import split_cases
 from segconf.errors import DataError
@@ -189,13 +190,22 @@ class TestFeatureTables:
     def test_rows_are_cases_and_numbers_their_only_pixel(self, tmp_path):
         path = self.write(tmp_path / "t.csv", ["a,1,2.5,x", "b,-3,4e2,y", "c,0,0,"])
         found = find_cases(str(path), options=NOTHING)
-        assert (found.task, found.columns, found.size) == ("classification", 2, (1, 1))
+        assert (found.task, found.columns, found.size) == (
+            *("classification", ("age", "dose"), (1, 1)),
+        )
         assert labels_of(found) == {"a": "x", "b": "y", "c": None}
         cache = PixelCache(path, Preprocessing((1, 1), channels=2, task="classification"))
         images = cache.images(found.training[::-1], label="training")
         assert images.dtype == np.float32
         assert images.tolist() == [[[[0, 0]]], [[[-3, 400]]], [[[1, 2.5]]]]
         assert cache.masks(found.training[:2], label="training").tolist() == [[[0]], [[1]]]
+
+    def test_columns_are_found_by_their_names(self, tmp_path):
+        path = self.write(tmp_path / "t.csv", ["1,a,x,2", "3,b,y,4"], header="dose,id,label,age")
+        assert features_of(path, [1, 0]).tolist() == [[[[3, 4]]], [[[1, 2]]]]
+        assert features_of(path, [1, 0], ["age", "dose"]).tolist() == [[[[4, 3]]], [[[2, 1]]]]
+        with pytest.raises(DataError, match=r"t\.csv: .*\(missing: weight; unknown: age\)"):
+            features_of(path, [0], ["dose", "weight"])
 
     def test_every_problem_at_once(self, tmp_path):
         rows = ["a,nan,1,x", "b,,1,y", "c,old,1,y", "a,1,1,x", "d,1e99,1,x", ",1,1,x"]
