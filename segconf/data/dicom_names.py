@@ -4,7 +4,13 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from segconf.images.dicom_files import group_files, identified, is_available, is_dicom
+from segconf.images.dicom_files import (
+    group_files,
+    identified,
+    is_available,
+    is_dicom,
+    with_suffix,
+)
 from segconf.images.image_format import image_suffix
 
 
@@ -17,12 +23,18 @@ def is_dicom_image(path: Path) -> bool:
 def dicom_images(folder: Path, files: Sequence[Path]) -> Iterator[tuple[str, Path]]:
     """Names and paths of DICOM images: called like the file, or the folder of the slices."""
     if not is_available():
-        yield from ((str(file.relative_to(folder).with_suffix("")), file) for file in files)
+        for file in files:  # reading them says what is missing
+            yield _without_suffix(file.relative_to(folder)).as_posix(), with_suffix(file)
         return
     images = [identified(image) for image in group_files(folder, files)]
     titles = Counter(image.title for image in images)
     for image in images:
         title = image.title.relative_to(folder)
-        name = title.with_suffix("") if image.title.is_file() and title.suffix else title
+        name = _without_suffix(title) if image.title.is_file() else title
         several = titles[image.title] > 1
         yield (name / image.path.stem if several else name).as_posix(), image.path
+
+
+def _without_suffix(path: Path) -> Path:
+    """The path without the suffix of an image; the last part of a UID is none."""
+    return path.with_name(path.name[: len(path.name) - len(image_suffix(path))])

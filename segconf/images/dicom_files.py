@@ -3,7 +3,8 @@
 An image is a single file (a photograph, a slice) or a series of slices, which is a volume. Names of
 files and folders may hold patient data, so an image is known by a path that holds none: the folder
 that was searched and the UID, `FOLDER/UID.dcm` for a file and `FOLDER/UID.dcmseries` for a volume.
-Such a path need not exist. It is resolved by searching the folder.
+Where names may be shown, a file without a suffix is known by its name and `.dcm`. Such a path need
+not exist. It is resolved by searching the folder.
 """
 
 import hashlib
@@ -20,6 +21,7 @@ from typing import Any
 
 from segconf.errors import DataError
 from segconf.files import open_regular
+from segconf.images.image_format import image_suffix
 from segconf.images.types import describe_os_error, reason
 
 PICTURE_SUFFIX = ".dcm"
@@ -130,9 +132,18 @@ def _known(path: Path, files: Sequence[Path], title: Path) -> DicomImage:
 def identified(image: DicomImage) -> DicomImage:
     """The same image under names that people gave: of its file, or of the folder of its slices."""
     if len(image.files) == 1 and image.path.suffix == PICTURE_SUFFIX:
-        return DicomImage(image.title, image.files, image.title)
+        named = with_suffix(image.title)
+        if named == image.title:
+            return DicomImage(named, image.files, image.title)
+        if not named.exists():
+            return _known(named, image.files, image.title)
     folder = image.title if image.title.is_dir() else image.title.parent
     return _known(folder / image.path.name, image.files, image.title)
+
+
+def with_suffix(file: Path) -> Path:
+    """The path by which a picture is known under its own name: it says how the file is read."""
+    return file if image_suffix(file) else file.with_name(file.name + PICTURE_SUFFIX)
 
 
 def files_of(path: Path) -> tuple[Path, ...]:
@@ -147,6 +158,8 @@ def files_of(path: Path) -> tuple[Path, ...]:
         return known
     if path.is_file() or not path.parent.is_dir():
         return (path,)
+    if path.suffix == PICTURE_SUFFIX and path.with_suffix("").is_file():
+        return (path.with_suffix(""),)
     below = (file for file in path.parent.rglob("*") if file.is_file() and is_dicom(file))
     group_files(path.parent, list(below))
     with _LOCK:

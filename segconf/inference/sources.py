@@ -18,6 +18,7 @@ from segconf.images.dicom_files import (
     identified,
     is_available,
     is_dicom,
+    with_suffix,
 )
 from segconf.images.image_format import case_name, image_suffix, listed_suffixes
 from segconf.images.naming import case_names, name_problem, printable
@@ -160,7 +161,7 @@ def _with_dicom(top: Path, files: Sequence[Path], *, identify: bool) -> dict[Pat
     plain = {file: file for file in files if image_suffix(file) and not _is_dicom_name(file)}
     dicom = [file for file in files if file not in plain]
     if not dicom or not is_available():
-        return plain | {file: file for file in dicom}
+        return plain | {with_suffix(file): with_suffix(file) for file in dicom}
     for image in group_files(top, dicom):
         if not identify:
             plain[image.path] = image.path

@@ -14,7 +14,7 @@ from pydicom.uid import JPEG2000Lossless, JPEGBaseline8Bit, generate_uid
 
 from segconf.data.cases import pair_folder
 from segconf.errors import DataError
-from segconf.images.dicom_files import group_files
+from segconf.images.dicom_files import files_of, group_files
 from segconf.images.io import read_header, read_image, write_mask
 from segconf.images.masks import read_mask
 from segconf.inference.sources import find_images
@@ -290,6 +290,46 @@ def test_names_tell_nothing_about_the_patient(tmp_path):
     assert {
         read_image(source.path).spatial_shape for source in named if "broken" not in source.case
     } == {(20, 30), read_image(next(s for s in sources if "series" in s.file).path).spatial_shape}
+
+
+BARE = "1.2.840.113619.2.5.77"
+"""A file that is called by a UID, without a suffix."""
+
+
+def test_pictures_without_a_suffix_keep_their_whole_name(tmp_path):
+    photograph(tmp_path / "images" / BARE, PICTURE)
+    photograph(tmp_path / "images" / "1.2.840.113619.2.5.78", 255 - PICTURE)
+    (tmp_path / "masks").mkdir()
+    mask = (PICTURE[..., 0] > 99).astype(np.uint8)
+    PIL.Image.fromarray(mask).save(tmp_path / "masks" / f"{BARE}.png")
+    named = find_images([tmp_path / "images"], identify=True).items
+    assert [source.case for source in named] == [BARE, f"{BARE[:-1]}8"]
+    paired = pair_folder(tmp_path / "images", tmp_path / "masks")
+    assert paired.problems == ()
+    assert [case.id for case in paired.cases] == [source.case for source in named]
+    assert paired.cases[0].mask_path == tmp_path / "masks" / f"{BARE}.png"
+    for path in (named[0].path, paired.cases[0].image_path):
+        np.testing.assert_array_equal(read_image(path).pixels, PICTURE.transpose(2, 0, 1))
+    # A name with and without the suffix are two images.
+    photograph(tmp_path / "images" / f"{BARE}.dcm", PICTURE)
+    both = find_images([tmp_path / "images"], identify=True).items
+    assert len({source.case for source in both}) == len({source.path for source in both}) == 3
+
+
+def test_a_path_with_an_added_suffix_is_found_again_by_another_process(tmp_path):
+    photograph(tmp_path / "images" / BARE, PICTURE)
+    assert files_of(tmp_path / "images" / f"{BARE}.dcm") == (tmp_path / "images" / BARE,)
+
+
+def test_without_pydicom_a_picture_without_a_suffix_says_what_is_missing(tmp_path, monkeypatch):
+    photograph(tmp_path / "images" / BARE, PICTURE)
+    for module in ("images.dicom_files", "inference.sources", "data.dicom_names"):
+        monkeypatch.setattr(f"segconf.{module}.is_available", lambda: False)
+    (source,) = find_images([tmp_path / "images"]).items
+    (case,) = pair_folder(tmp_path / "images", None).cases
+    for path in (source.path, case.image_path):
+        with pytest.raises(DataError, match="need pydicom"):
+            read_image(path)
 
 
 def test_copies_of_an_image_are_images_of_their_own(tmp_path):
