@@ -106,19 +106,29 @@ class RunData:
         return sorted([*self.ids["labeled"], *self.ids["unlabeled"]])
 
     def arranged(self, found: CaseSet) -> CaseSet:
-        """The data set with every image in the part that it had in this run; new ones in training.
+        """The data set with every image in the part that it had in this run.
 
         Where a folder has no part of its own for validation or test, a share of the images with
-        masks is held out. Masks that came later would move images between the parts.
+        masks is held out. Masks that came later would move images between the parts. New images
+        go where their group is, such as to the other images of a patient who is held out; those
+        of new groups go into training.
         """
         if not found.held_out:
             return found
-        known = {id_: part for part in ("validation", "test") for id_ in self.ids[part]}
+        movable = {"training", *found.held_out}
+        known = dict.fromkeys(self.training_ids(), "training")
+        known |= {id_: part for part in ("validation", "test") for id_ in self.ids[part]}
+        groups = {
+            case.group: known[case.id]
+            for part, cases in found.parts().items()
+            for case in cases
+            if part in movable and known.get(case.id, "training") != "training"
+        }
         parts: dict[str, list[Case]] = {part: [] for part in found.parts()}
         for part, cases in found.parts().items():
             for case in cases:
-                movable = part == "training" or part in found.held_out
-                parts[known.get(case.id, "training") if movable else part].append(case)
+                own = known.get(case.id) or groups.get(case.group, "training")
+                parts[own if part in movable else part].append(case)
         training, validation, test = (
             tuple(sorted(cases, key=lambda case: case.id)) for cases in parts.values()
         )
