@@ -25,6 +25,7 @@ from segconf.outputs import check_output
 from segconf.packaging.browser_page import package_page
 from segconf.plots.examples import Example, example_figure
 from segconf.plots.training_curves import training_curves
+from segconf.runs.run_folder import RunFolder
 from segconf.synthetic.generation import DemoParameters, write_demo_dataset
 from segconf.training.epoch import TrainingListener
 from segconf.training.train import train
@@ -191,7 +192,7 @@ def _of_method(config: ExperimentConfig, method: str) -> ExperimentConfig:
 
 
 def _train(config: ExperimentConfig, data: Path, folder: Path, listener: TrainingListener) -> None:
-    resume = (folder / "last.ckpt").is_file()
+    resume = RunFolder(folder).has_begun()
     train(
         config,
         dataset="demo",

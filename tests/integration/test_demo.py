@@ -1,8 +1,9 @@
-"""`segconf demo` at a tiny size: every step, and again without repeating any."""
+"""`segconf demo` at a tiny size: every step, after an interruption, and again without repeating."""
 
 import json
 import re
 
+import pytest
 from typer.testing import CliRunner
 
 from segconf.config.loading import load_config
@@ -13,6 +14,7 @@ from segconf.synthetic.generation import DemoParameters
 from segconf.training.epoch import TrainingListener
 from segconf_cli.main import app
 from tests.model_pages import NO_RUNTIME
+from tests.training_runs import Interrupter
 
 SMALL = DemoParameters(training=10, validation=3, test=4, size=(48, 64))
 
@@ -43,6 +45,14 @@ def tiny_config():
 def test_the_whole_journey(tmp_path, monkeypatch):
     monkeypatch.setattr(browser_page, "find_runtime", lambda _: NO_RUNTIME)
     seen, listener = set(), Recorder()
+    with pytest.raises(KeyboardInterrupt):
+        run_demo(
+            tmp_path / "demo",
+            listener=Interrupter(epoch=0, step=1),
+            on_progress=lambda label, done, total: seen.add(label),  # noqa: ARG005
+            parameters=SMALL,
+            config=tiny_config(),
+        )
     result = run_demo(
         tmp_path / "demo",
         listener=listener,
