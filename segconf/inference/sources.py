@@ -51,7 +51,10 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """All images of a job, in the order of their names, and the folder they are relative to."""
+    """All images of a job, in the order of their names, and what they are relative to.
+
+    That is a folder, or the table whose rows they are.
+    """
 
     root: Path
     items: tuple[Source, ...]
@@ -126,7 +129,14 @@ def find_images(
         raise DataError(
             f"{names}: no image found (looked for {listed_suffixes()}). Check the path."
         )
-    root = Path(os.path.commonpath(tops))
+    try:
+        root = Path(os.path.commonpath(tops))
+    except ValueError:  # on Windows
+        places = ", ".join(sorted({top.drive for top in tops}))
+        raise DataError(
+            f"{places}: images on several drives have no folder in common, which their results are "
+            "named after. Predict those of each drive apart."
+        ) from None
     anonymous = not identify and any(_is_dicom_name(path) for path in found)
     items = _named(dict(sorted(found.items())), root)
     return Sources(root, items, tuple(left_out), tuple(folders), anonymous)
@@ -153,7 +163,9 @@ def find_rows(path: Path) -> Sources:
         Source(name, path, path.name, group or name, record=record)
         for record, (name, group) in enumerate(zip(table.names, table.groups, strict=True))
     ]
-    return Sources(path.parent, tuple(sorted(items, key=lambda source: source.case)))
+    # The table itself: rows of another one in the same folder may have the same names.
+    root = Path(os.path.abspath(path))  # noqa: PTH100 - links keep their names
+    return Sources(root, tuple(sorted(items, key=lambda source: source.case)))
 
 
 def _with_dicom(top: Path, files: Sequence[Path], *, identify: bool) -> dict[Path, Path]:

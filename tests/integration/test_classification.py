@@ -251,6 +251,11 @@ def test_columns_of_a_table_may_stand_in_another_order(segconf, tmp_path):
     assert result[0] == 0, result[2]
     found = {row["case"]: row["label"] for row in table(tmp_path / "out/predictions.csv")}
     assert found == {"x": "a", "y": "c"}
+    assert segconf("predict", "--checkpoint", "run", "--out", "out", "new.csv")[0] == 0
+    (tmp_path / "other.csv").write_text("dose,same,id,age\n2e6,7,x,70\n")
+    result = segconf("predict", "--checkpoint", "run", "--out", "out", "other.csv")
+    assert result[0] == 2
+    assert "images in run.json differ" in " ".join(result[2].split())
 
 
 @pytest.mark.parametrize(

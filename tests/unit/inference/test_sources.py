@@ -1,5 +1,6 @@
 """Which images are found, and what their results are called."""
 
+import ntpath
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,14 @@ def test_nothing_to_predict_is_an_error(tmp_path, name, message):
     touch(tmp_path, "a.doc")
     with pytest.raises(DataError, match=message):
         find_images([tmp_path / name])
+
+
+def test_images_on_two_drives_are_refused(tmp_path, monkeypatch):
+    touch(tmp_path, "a.png")
+    drives = ["C:\\images", "D:\\images"]
+    monkeypatch.setattr("os.path.commonpath", lambda _: ntpath.commonpath(drives))
+    with pytest.raises(DataError, match="several drives have no folder in common"):
+        find_images([tmp_path])
 
 
 def test_shards_share_everything_out(tmp_path):
