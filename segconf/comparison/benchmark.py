@@ -19,7 +19,7 @@ from segconf.config.protocol import load_protocol, paper_protocol
 from segconf.config.schema import ExperimentConfig
 from segconf.data.cases import CaseSet
 from segconf.data.datasets.dataset import FindOptions, dataset_key, find_cases
-from segconf.data.splits import read_id_list
+from segconf.data.id_lists import read_id_list
 from segconf.errors import ConfigError
 from segconf.methods.method import method_of
 from segconf.outputs import check_output

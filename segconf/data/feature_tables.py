@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from segconf.csv_tables import read_table
+from segconf.data.id_lists import ID_COLUMNS
 from segconf.data.label_tables import LABEL
-from segconf.data.splits import ID_COLUMNS
 from segconf.errors import DataError
 
 GROUP = "group"

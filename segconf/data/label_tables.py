@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from segconf.csv_tables import number_in, read_table, table_text
-from segconf.data.splits import ID_COLUMNS
+from segconf.data.id_lists import ID_COLUMNS
 from segconf.errors import DataError
 from segconf.files import write_text
 from segconf.images.image_format import image_suffix

@@ -4,17 +4,12 @@ import hashlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
-from segconf.arrays import read_array
-from segconf.config.records import read_json
-from segconf.csv_tables import parse_rows
-from segconf.data.cases import Case, CaseSet, raise_problems, strip_mask_suffix
+from segconf.data.cases import Case, CaseSet, raise_problems
+from segconf.data.id_lists import known_ids, read_id_list
 from segconf.errors import DataError
-from segconf.files import MOST_BYTES, described, read_text
-from segconf.images.image_format import image_suffix
 
-ID_COLUMNS = ("id", "image", "image_id", "case", "name", "file")
 _MASKS_WANTED = (
     "put them in masks/, named like their images, or predict the images, review the masks and give "
     "their folder as data.corrections"
@@ -112,9 +107,9 @@ def split_cases(
     candidates = [case for case in found.training if case.is_labeled]
     if labeled_list is not None:
         if isinstance(labeled_list, Path):
-            chosen = _known_ids(read_id_list(labeled_list), found.training, labeled_list)
+            chosen = known_ids(read_id_list(labeled_list), found.training, labeled_list)
         else:
-            chosen = _known_ids(labeled_list, found.training, found.root)
+            chosen = known_ids(labeled_list, found.training, found.root)
     elif labeled is None:
         chosen = {case.id for case in candidates}
     else:
@@ -208,88 +203,3 @@ def hold_out_fraction(
 def _rank(name: str, seed: int, salt: str) -> bytes:
     """A pseudo-random sort key that depends on nothing but its arguments."""
     return hashlib.sha256(f"{salt}/{seed}/{name}".encode()).digest()
-
-
-def _known_ids(entries: Sequence[str], cases: Sequence[Case], place: Path) -> set[str]:
-    """Ids of a list, checked against the training images."""
-    by_name: dict[str, list[Case]] = {}
-    for case in cases:
-        ids = {case.id, case.file_id}
-        for name in ids | {PurePosixPath(id_).name for id_ in ids}:
-            by_name.setdefault(name, []).append(case)
-    chosen: set[str] = set()
-    problems: list[str] = []
-    for entry in entries:
-        matches = by_name.get(entry) or by_name.get(_bare_name(entry)) or []
-        if not matches:
-            problems.append(f"{entry}: no training image of that name")
-        elif len({case.image_path for case in matches}) > 1:
-            problems.append(f"{entry}: several images of that name; give the path below images/")
-        elif not matches[0].is_labeled:
-            problems.append(
-                f"{entry}: this image has no mask. Put one beside the others, named like the image"
-            )
-        else:
-            chosen |= {case.id for case in matches}
-    raise_problems(problems, place)
-    return chosen
-
-
-def read_id_list(path: Path) -> list[str]:
-    """Ids or file names of a list.
-
-    `.txt` has one a line; `.csv` a column called id, image, image_id, case, name or file, or else
-    its first column; `.json` a list, or an object with a list called `labeled`; `.npy` an array of
-    text.
-    """
-    readers = {".txt": _read_txt, ".csv": _read_csv, ".json": _read_json, ".npy": _read_npy}
-    reader = readers.get(path.suffix.lower())
-    if reader is None:
-        raise DataError(f"{path}: unknown kind of list. Expected one of {', '.join(readers)}.")
-    try:
-        entries = [entry.strip() for entry in reader(path)]
-    except FileNotFoundError:
-        raise DataError(f"{path}: no such file. Give an existing list of ids.") from None
-    except (OSError, ValueError) as error:
-        raise DataError(
-            f"{path}: not a list of ids: {described(error)}. Write one id a line as .txt."
-        ) from None
-    entries = [entry for entry in entries if entry and not entry.startswith("#")]
-    if not entries:
-        raise DataError(f"{path}: holds no id.")
-    return entries
-
-
-def _read_txt(path: Path) -> list[str]:
-    return read_text(path).splitlines()
-
-
-def _read_csv(path: Path) -> list[str]:
-    rows = parse_rows(read_text(path))
-    if not rows:
-        return []
-    header = [cell.strip().lower() for cell in rows[0]]
-    named = [header.index(name) for name in ID_COLUMNS if name in header]
-    if not named:
-        return [row[0] for row in rows]
-    return [row[named[0]] for row in rows[1:] if len(row) > named[0]]
-
-
-def _read_json(path: Path) -> list[str]:
-    content = read_json(path)
-    entries = content.get("labeled") if isinstance(content, dict) else content
-    if not isinstance(entries, list):
-        raise ValueError(  # noqa: TRY004 - the content is wrong, not a type of ours
-            'expected a list, or an object with a list called "labeled"'
-        )
-    return [str(entry) for entry in entries]
-
-
-def _read_npy(path: Path) -> list[str]:
-    return [str(entry) for entry in read_array(path, limit=MOST_BYTES).ravel()]
-
-
-def _bare_name(entry: str) -> str:
-    """Name of a case from a file name: without folders, suffix and mask suffix."""
-    name = PurePosixPath(entry.replace("\\", "/")).name
-    return strip_mask_suffix(name[: len(name) - len(image_suffix(name))])

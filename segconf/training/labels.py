@@ -10,8 +10,9 @@ from segconf.data.cases import CaseSet, raise_problems
 from segconf.data.corrections import ReviewedCase, reviewed_cases
 from segconf.data.datasets.dataset import FindOptions, find_cases
 from segconf.data.decisions import decided_cases
+from segconf.data.id_lists import read_id_list
 from segconf.data.label_tables import listed_classes
-from segconf.data.splits import ReviewedLabel, Split, read_id_list, split_cases
+from segconf.data.splits import ReviewedLabel, Split, split_cases
 from segconf.errors import DataError, TrainingError
 from segconf.images.image_format import format_of
 from segconf.images.io import image_hash

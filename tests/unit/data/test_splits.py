@@ -112,6 +112,30 @@ def test_ambiguous_entry_of_a_list(tmp_path):
 
 
 @pytest.mark.parametrize(
+    "entry",
+    [
+        *("p2/x.png", "p2/x_mask.png", "images/p2/x.png", "/data/images/p2/x", "masks\\p2\\x.png"),
+        *("s/q/z.png", "q/z", "z.jpg", "r/s/q/z"),
+    ],
+)
+def test_a_path_names_the_image_in_its_folder(tmp_path, entry):
+    (tmp_path / "ids.txt").write_text(f"{entry}\n")
+    chosen = labeled_ids(
+        case_set(["p1/x", "p2/x", "x", "s/q/z"]), labeled_list=tmp_path / "ids.txt"
+    )
+    assert chosen == {"s/q/z" if "z" in entry else "p2/x"}
+
+
+@pytest.mark.parametrize("entry", ["p3/x", "p3/x.png", "q/p/x_mask.png", "1/x.png"])
+def test_a_path_in_another_folder_names_no_image(tmp_path, entry):
+    (tmp_path / "ids.txt").write_text(f"{entry}\n")
+    with pytest.raises(DataError, match="no training image of that name"):
+        labeled_ids(case_set(["p1/x", "p2/x", "p4/y"]), labeled_list=tmp_path / "ids.txt")
+    with pytest.raises(DataError, match="no training image of that name"):
+        labeled_ids(case_set(["p1/x"]), labeled_list=tmp_path / "ids.txt")
+
+
+@pytest.mark.parametrize(
     ("name", "content", "message"),
     [
         ("ids.xls", "x", "unknown kind of list"),
