@@ -83,9 +83,16 @@ _Loader.yaml_implicit_resolvers = {
     first: [(tag, pattern) for tag, pattern in found if tag.removeprefix(_PREFIX) != "timestamp"]
     for first, found in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
-_Loader.add_implicit_resolver(
-    f"{_PREFIX}float", re.compile(r"^[-+]?\d+(\.\d*)?[eE][-+]?\d+$"), list("-+0123456789")
-)
+
+
+class _Dumper(yaml.SafeDumper):
+    """Plain values, in which text that `_Loader` would take for a number has quotes."""
+
+
+for _kind in (_Loader, _Dumper):
+    _kind.add_implicit_resolver(
+        f"{_PREFIX}float", re.compile(r"^[-+]?\d+(\.\d*)?[eE][-+]?\d+$"), list("-+0123456789")
+    )
 
 
 def _count_values(node: yaml.Node, known: dict[int, int]) -> int:
@@ -148,7 +155,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
 
 def yaml_text(values: object) -> str:
     """The content of a file, so that `read_yaml` gives the values back."""
-    text: str = yaml.safe_dump(values, sort_keys=False, allow_unicode=True)
+    text: str = yaml.dump(values, Dumper=_Dumper, sort_keys=False, allow_unicode=True)
     return text
 
 

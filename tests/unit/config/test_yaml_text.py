@@ -3,7 +3,7 @@
 import pytest
 
 from segconf.config.loading import load_config, save_config
-from segconf.config.yaml_text import parse_yaml
+from segconf.config.yaml_text import parse_yaml, yaml_text
 from segconf.errors import ConfigError
 
 LAUGHS = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
@@ -72,3 +72,8 @@ def test_a_configuration_is_read_back(tmp_path):
     config = load_config(overrides=["training.seed=9223372036854775807"])
     save_config(config, tmp_path / "a.yaml")
     assert load_config(tmp_path / "a.yaml") == config
+
+
+def test_text_that_looks_like_a_number_stays_text():
+    values = {"names": ["1e5", "-3E+2", "1.e4", "12:30", "0x1f", "no", "2020-01-01"], "1e5": 1e5}
+    assert parse_yaml(yaml_text(values)) == values
