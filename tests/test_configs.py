@@ -175,7 +175,15 @@ def test_every_mistake_is_reported_at_once(tmp_path):
         ("data: {intensity_window: [5, 1]}", "low < high"),
         ("augmentation: {scale: [1.5, 0.7]}", "smallest <= largest"),
         ("training: {learning_rate: .nan}", "training.learning_rate"),
-        ("training: {device: gpu}", "training.device = 'gpu'"),
+        (
+            "training: {device: gpu}",
+            "training.device = 'gpu': expected auto, cpu, cuda, cuda:N or mps",
+        ),
+        (
+            "augmentation: {color_jitter: 0.1}\nmodel: {channels: 2}",
+            "experiment.yaml: augmentation.color_jitter = 0.1: changes grey or RGB images, but "
+            "model.channels = 2",
+        ),
     ],
 )
 def test_mistakes_of_a_file(tmp_path, text, message):
@@ -212,6 +220,12 @@ def test_keys_of_the_version_before_are_refused_with_their_new_name(tmp_path, ol
     section, key = new.split(".")
     assert key in ExperimentConfig.model_fields[section].annotation.model_fields
     assert RENAMED[old] == new
+
+
+@pytest.mark.parametrize("model", ["channels: 1", "channels: 3", "channels: 7, encoder: mlp"])
+def test_colours_of_grey_and_rgb_images_may_change(tmp_path, model):
+    text = f"augmentation: {{color_jitter: 0.1}}\nmodel: {{{model}}}"
+    assert load_config(write(tmp_path, text)).augmentation.color_jitter == 0.1
 
 
 def test_missing_file():

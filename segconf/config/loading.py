@@ -139,7 +139,8 @@ def _mistake(error: dict[str, Any], sources: Mapping[str, str], path: Path | Non
     problem = str(error["msg"]).removeprefix("Value error, ")
     if error["type"] == "value_error":
         value = "" if isinstance(error["input"], dict) else f" = {shown(error['input'])}"
-        return f"{place}: {key}{value}: {problem}"
+        subject = f"{key}{value}: " if key else ""  # one between sections names its keys itself
+        return f"{place}: {subject}{problem}"
     allowed = _allowed(key)
     return f"{place}: {key} = {shown(error['input'])}: {allowed or problem}"
 
@@ -193,10 +194,10 @@ def _allowed(key: str) -> str:
 
 
 def _describe(entry: Mapping[str, Any]) -> str:
+    if "description" in entry or "const" in entry:
+        return str(entry.get("description", entry.get("const")))
     if "anyOf" in entry:
         return " or ".join(_describe(option) for option in entry["anyOf"])
-    if "const" in entry:
-        return str(entry["const"])
     if "enum" in entry:
         return "one of " + ", ".join(map(str, entry["enum"]))
     if entry.get("type") == "array":

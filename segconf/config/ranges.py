@@ -24,6 +24,10 @@ Weight = Annotated[Number, Field(ge=0)]
 Fraction = Annotated[Number, Field(ge=0, lt=1)]
 Probability = Annotated[Number, Field(ge=0, le=1)]
 Flag = Annotated[bool, Strict()]
+Device = Annotated[
+    str,
+    Field(pattern=r"^(auto|cpu|mps|cuda(:\d+)?)$", description="auto, cpu, cuda, cuda:N or mps"),
+]
 Task = Literal["segmentation", "classification"]
 MOST_CLASSES = 255
 """Classes are numbered from 0 in 8 bits, and 255 means "not annotated"."""

@@ -15,6 +15,7 @@ from pydantic import (
 from segconf.config.ranges import (
     MOST_CLASSES,
     Count,
+    Device,
     Epochs,
     Flag,
     Fraction,
@@ -247,7 +248,7 @@ class TrainingConfig(Section):
     """Half precision is for CUDA only: on most CPUs it is slower."""
     workers: NaturalNumber | None = None
     """Processes that prepare batches; by default 0 on a CPU and 2 beside an accelerator."""
-    device: Annotated[str, Field(pattern=r"^(auto|cpu|mps|cuda(:\d+)?)$")] = "auto"
+    device: Device = "auto"
 
     @model_validator(mode="after")
     def _room_for_snapshots(self) -> Self:
@@ -276,6 +277,16 @@ class ExperimentConfig(Section):
     loss: LossConfig = LossConfig()
     training: TrainingConfig = TrainingConfig()
     inference: InferenceConfig = InferenceConfig()
+
+    @model_validator(mode="after")
+    def _colours_to_change(self) -> Self:
+        jitter, channels = self.augmentation.color_jitter, self.model.channels
+        if jitter and channels not in (1, 3) and not self.has_table:
+            raise ValueError(
+                f"augmentation.color_jitter = {jitter}: changes grey or RGB images, but "
+                f"model.channels = {channels}. Leave it out, or use 1 or 3 channels"
+            )
+        return self
 
     @property
     def output_size(self) -> tuple[int, int]:
