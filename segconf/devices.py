@@ -25,12 +25,15 @@ def resolve_device(name: str, precision: str = "float32") -> torch.device:
     has_cuda, has_mps = torch.cuda.is_available(), torch.backends.mps.is_available()
     if name == "auto":
         name = "cuda" if has_cuda else "mps" if has_mps else "cpu"
+    if name == "cuda" and has_cuda and "LOCAL_RANK" in os.environ:
+        name = f"cuda:{os.environ['LOCAL_RANK']}"
+    unknown = ConfigError(f"device {name}: unknown. Give auto, cpu, cuda, cuda:N or mps.")
     try:
         device = torch.device(name)
     except RuntimeError as error:
-        raise ConfigError(
-            f"device {name}: unknown. Give auto, cpu, cuda, cuda:N or mps."
-        ) from error
+        raise unknown from error
+    if device.type not in ("cpu", "cuda", "mps"):
+        raise unknown
     if device.type == "cuda" and not has_cuda:
         raise ConfigError(
             f"device {name}: no CUDA device is visible to PyTorch. Use the device cpu, or check "
@@ -43,8 +46,12 @@ def resolve_device(name: str, precision: str = "float32") -> torch.device:
             f"training.precision = {precision}: needs CUDA (the device is {name}). "
             "Use training.precision = float32."
         )
-    if name == "cuda" and "LOCAL_RANK" in os.environ:
-        return torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+    count = torch.cuda.device_count() if device.type == "cuda" else 1
+    if (device.index or 0) >= count:
+        raise ConfigError(
+            f"device {name}: there are {count} such devices, counted from 0. "
+            f"Give {device.type}:{count - 1} or less, or {device.type}."
+        )
     return device
 
 

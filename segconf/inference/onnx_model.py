@@ -20,6 +20,8 @@ from segconf.results.maps import Band
 INSTALL = "pip install 'segconf[onnx]'"
 _ACCELERATOR_BATCH = 16
 _ALL_THREADS = 0
+Provider = str | tuple[str, dict[str, int]]
+"""Of ONNX Runtime: its name, or also its options."""
 
 
 class OnnxModel(Model):
@@ -161,7 +163,7 @@ def graph_outputs(content: bytes, inputs: Mapping[str, ByteArray]) -> dict[str, 
     return dict(zip(names, session.run(names, dict(inputs)), strict=True))
 
 
-def _open(path: Path, providers: Sequence[str], threads: int) -> Any:
+def _open(path: Path, providers: Sequence[Provider], threads: int) -> Any:
     from onnxruntime import InferenceSession, SessionOptions
     from onnxruntime.capi import onnxruntime_pybind11_state as states
 
@@ -187,8 +189,11 @@ def _open(path: Path, providers: Sequence[str], threads: int) -> Any:
         ) from error
 
 
-def _providers(device: str) -> list[str]:
+def _providers(device: str) -> list[Provider]:
     """Where ONNX Runtime computes, by the name of a device."""
+    kind, colon, number = device.partition(":")
+    if kind not in ("auto", "cpu", "cuda", "mps") or (colon and not number.isdecimal()):
+        raise ConfigError(f"device {device}: unknown. Give auto, cpu, cuda or cuda:N.")
     try:
         import onnxruntime
     except ImportError as error:
@@ -198,8 +203,9 @@ def _providers(device: str) -> list[str]:
     has_cuda = "CUDAExecutionProvider" in onnxruntime.get_available_providers()
     if device == "cpu" or (device == "auto" and not has_cuda):
         return ["CPUExecutionProvider"]
-    if not has_cuda or not device.startswith(("cuda", "auto")):
+    if not has_cuda or kind not in ("auto", "cuda"):
         raise ConfigError(
             f"device {device}: this ONNX Runtime computes on the CPU only. Use the device cpu."
         )
-    return ["CUDAExecutionProvider", "CPUExecutionProvider"]
+    chosen = {"device_id": int(number)} if number else {}
+    return [("CUDAExecutionProvider", chosen), "CPUExecutionProvider"]
