@@ -122,9 +122,7 @@ class PixelCache:
             make_folder(self.folder)
             remove_leftovers(self.folder)
             with replacing(path) as temporary:
-                pixels = np.lib.format.open_memmap(temporary, "w+", np.uint8, shape)
-                self._decode_into(pixels, cases, decode, target.label)
-                pixels.flush()
+                self._write(temporary, shape, cases, decode, target.label)
         except FileError as error:
             raise DataError(
                 f"{self.folder}: the cache of decoded images cannot be written ({error.reason}). "
@@ -134,6 +132,19 @@ class PixelCache:
         if made is None:
             raise DataError(f"{path}: vanished right after it was written. Start again.")
         return made
+
+    def _write(
+        self,
+        path: Path,
+        shape: tuple[int, ...],
+        cases: Sequence[Case],
+        decode: Callable[[Case], Pixels],
+        label: str,
+    ) -> None:
+        """Fill an array. Windows renames no file that is still mapped: the map ends here."""
+        pixels = np.lib.format.open_memmap(path, "w+", np.uint8, shape)
+        self._decode_into(pixels, cases, decode, label)
+        pixels.flush()
 
     def _decode_into(
         self, pixels: Pixels, cases: Sequence[Case], decode: Callable[[Case], Pixels], label: str

@@ -3,6 +3,7 @@
 import multiprocessing
 import os
 import time
+import weakref
 from pathlib import Path
 
 import nibabel
@@ -54,6 +55,26 @@ def test_arrays_are_memory_mapped_and_read_only(dataset):
         assert isinstance(images, np.memmap)
         with pytest.raises(ValueError, match="read-only"):
             images[0] = 0
+
+
+def test_an_array_is_mapped_no_more_when_it_gets_its_name(dataset, monkeypatch):
+    """Windows refuses to rename a file that is."""
+    made, alive = [], []
+    create, rename = np.lib.format.open_memmap, Path.replace
+
+    def creating(*given, **options):
+        pixels = create(*given, **options)
+        made.append(weakref.ref(pixels))
+        return pixels
+
+    def renaming(path, target):
+        alive.extend(one() for one in made)
+        return rename(path, target)
+
+    monkeypatch.setattr(np.lib.format, "open_memmap", creating)
+    monkeypatch.setattr(Path, "replace", renaming)
+    PixelCache(dataset, GRID).images(cases_of(dataset), label="training")
+    assert alive == [None]
 
 
 def test_second_preparation_reads_no_image(dataset, monkeypatch):
