@@ -16,6 +16,7 @@ from segconf.images.orientation import Affine, Orientation
 from segconf.images.types import Header
 
 _SAME_PLACE = 0.1
+_MOST_SEGMENTS = 255
 
 
 def is_segmentation(dataset: Any) -> bool:
@@ -63,6 +64,11 @@ class Segmentation:
         stored = np.zeros((self.slices, *self.size), np.uint8)
         for number, (frame, place) in enumerate(zip(frames, self.places, strict=True)):
             if self.segments is None:
+                if frame.max() > _MOST_SEGMENTS:
+                    raise DataError(
+                        f"{self.path}: a label map with the segment {frame.max()}; masks hold "
+                        f"numbers up to {_MOST_SEGMENTS}. Give one with fewer segments."
+                    )
                 stored[place] = frame
                 continue
             found = frame > 0

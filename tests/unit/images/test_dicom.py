@@ -15,6 +15,7 @@ from pydicom.uid import JPEG2000Lossless, JPEGBaseline8Bit, generate_uid
 from segconf.data.cases import pair_folder
 from segconf.errors import DataError
 from segconf.images.dicom_files import files_of, group_files
+from segconf.images.dicom_segmentation import Segmentation
 from segconf.images.io import read_header, read_image, write_mask
 from segconf.images.masks import read_mask
 from segconf.inference.sources import find_images
@@ -417,3 +418,14 @@ def test_without_pydicom_the_way_out_is_named(tmp_path):
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert "pip install 'segconf[dicom]'" in done.stderr
+
+
+def test_a_label_map_with_more_segments_than_a_mask_holds_is_refused(tmp_path, monkeypatch):
+    place = tmp_path / "seg.dcm"
+    labels = Segmentation(place, (2, 2), 1, (0,), None, None, None).labels
+    frames = np.array([[0, 1], [255, 3]], np.uint16)
+    monkeypatch.setattr("segconf.images.dicom_segmentation.decoded", lambda *_: frames)
+    assert labels(None, None).tolist() == [[0, 1], [255, 3]]
+    frames[1, 0] = 256  # 0 in eight bits
+    with pytest.raises(DataError, match=r"seg\.dcm: a label map with the segment 256"):
+        labels(None, None)
