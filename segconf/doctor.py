@@ -20,6 +20,8 @@ EXTRAS = {"dicom": "DICOM files", "onnx": "ONNX files", "dev": "the development 
 """What the optional parts of the installation are for."""
 ENOUGH_DISK = 10e9
 ENOUGH_MEMORY = 4e9
+MEMORY = Path("/proc/meminfo")
+"""Where Linux tells how much memory there is."""
 WEIGHTS = (".pth", ".safetensors")
 
 
@@ -103,12 +105,28 @@ def _device() -> Finding:
 
 
 def _memory() -> Finding:
-    try:
-        free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, OSError, ValueError):
+    free = _free_memory()
+    if free is None:
         return Finding("memory", "unknown on this system")
     advice = "close other programs, or use a smaller batch" if free < ENOUGH_MEMORY else ""
     return Finding("memory", f"{free / 1e9:.1f} GB free", advice)
+
+
+def _free_memory() -> int | None:
+    """Bytes that programs can have; None where the system does not tell.
+
+    Linux counts what it keeps of files as used, but gives it up when a program needs it.
+    """
+    try:
+        found = re.search(r"^MemAvailable:\s*(\d+) kB$", MEMORY.read_text(), re.MULTILINE)
+    except (OSError, ValueError):
+        found = None
+    if found:
+        return 1024 * int(found[1])
+    try:
+        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, OSError, ValueError):
+        return None
 
 
 def _disk(folder: Path) -> Finding:

@@ -82,3 +82,13 @@ def test_command_shows_findings_and_advice():
     assert result.exit_code == 0
     assert "ISIC 2017" in result.stdout
     assert "->" in result.stdout
+
+
+def test_memory_that_holds_files_is_free(bare, monkeypatch):
+    text = "MemTotal: 16000000 kB\nMemFree: 200000 kB\nMemAvailable:   5000000 kB\n"
+    (bare / "meminfo").write_text(text)
+    monkeypatch.setattr("segconf.doctor.MEMORY", bare / "meminfo")
+    assert findings(bare)["memory"].found == "5.1 GB free"  # 5000000 * 1024
+    monkeypatch.setattr("segconf.doctor.MEMORY", bare / "missing")
+    monkeypatch.setattr("os.sysconf", {"SC_AVPHYS_PAGES": 1000, "SC_PAGE_SIZE": 4000}.get)
+    assert findings(bare)["memory"].found == "0.0 GB free"
