@@ -1,5 +1,6 @@
 """The pretrained model, then every step on synthetic images: train, evaluate, predict, review."""
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import as_file, files
@@ -12,7 +13,7 @@ from segconf.config.loading import load_config
 from segconf.config.schema import ExperimentConfig
 from segconf.data.cache import Progress
 from segconf.data.datasets.dataset import find_cases
-from segconf.errors import ConfigError
+from segconf.errors import SegconfError
 from segconf.evaluation.evaluate import EvaluationOptions, evaluate
 from segconf.images.io import read_confidence, read_image
 from segconf.images.masks import read_mask
@@ -23,6 +24,7 @@ from segconf.inference.sources import find_images
 from segconf.metrics.overlap import dice
 from segconf.outputs import check_output
 from segconf.packaging.browser_page import package_page
+from segconf.packaging.web_runtime import cache_file
 from segconf.plots.examples import Example, example_figure
 from segconf.plots.training_curves import training_curves
 from segconf.runs.run_folder import RunFolder
@@ -39,7 +41,7 @@ SHOWN_QUANTILES = (0.1, 0.5, 0.9)
 """Of Dice: a bad, a usual and a good case are shown."""
 
 
-MADE = ("pretrained", "data", "runs", "comparison", "maps", "figure.png")
+MADE = ("pretrained", "data", "runs", "comparison", "maps", "figure.png", MODEL_PAGE)
 """What the demo leaves behind."""
 QUICK = DemoParameters(training=1, validation=0, test=12)
 """Images for the pretrained model; a data set has at least one training image."""
@@ -145,12 +147,16 @@ def run_demo(
 
 
 def _model_page(run: Path, page: Path) -> tuple[Path | None, str]:
-    """The page of a run; where packages or the runtime are missing, the reason instead."""
+    """The page of a run, without the network; where it cannot be made, the reason instead."""
     if page.is_file():
         return page, ""
+    runtime = cache_file()
+    if not runtime.is_file():
+        command = ["segconf", "package", str(run), "--format", "page", "--out", str(page)]
+        return None, f"fetch ONNX Runtime Web first. This does both: {shlex.join(command)}"
     try:
-        return package_page(run, page).path, ""
-    except ConfigError as error:
+        return package_page(run, page, runtime=runtime).path, ""
+    except SegconfError as error:
         return None, str(error)
 
 

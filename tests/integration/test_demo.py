@@ -7,9 +7,10 @@ import pytest
 from typer.testing import CliRunner
 
 from segconf.config.loading import load_config
-from segconf.demo_tour import demo_config, run_demo
-from segconf.errors import ConfigError
+from segconf.demo_tour import MODEL_PAGE, demo_config, run_demo
+from segconf.errors import FileError
 from segconf.packaging import browser_page
+from segconf.packaging.web_runtime import cache_file
 from segconf.synthetic.generation import DemoParameters
 from segconf.training.epoch import TrainingListener
 from segconf_cli.main import app
@@ -44,6 +45,7 @@ def tiny_config():
 
 def test_the_whole_journey(tmp_path, monkeypatch):
     monkeypatch.setattr(browser_page, "find_runtime", lambda _: NO_RUNTIME)
+    cache_file().touch()
     seen, listener = set(), Recorder()
     with pytest.raises(KeyboardInterrupt):
         run_demo(
@@ -73,25 +75,29 @@ def test_the_whole_journey(tmp_path, monkeypatch):
     assert len(list((tmp_path / "demo/maps/masks").glob("*.png"))) == 4
     assert result.model_page == tmp_path / "demo/segconf.html"
     assert "Drop images" in result.model_page.read_text(encoding="utf-8")
-    result.model_page.unlink()
-    monkeypatch.setattr(browser_page, "find_runtime", without_npm)
     again = Recorder()
-    repeated = run_demo(
-        tmp_path / "demo",
-        listener=again,
-        on_progress=lambda *_: None,
-        parameters=SMALL,
-        config=tiny_config(),
-    )
-    assert again.epochs == []
-    assert (repeated.model_page, repeated.no_model_page) == (None, "npm is missing")
+    for is_cached, reason in ((False, "segconf package"), (True, "cannot be written")):
+        result.model_page.unlink(missing_ok=True)
+        cache_file().touch() if is_cached else cache_file().unlink()
+        monkeypatch.setattr(browser_page, "find_runtime", on_a_full_disk)
+        repeated = run_demo(
+            tmp_path / "demo",
+            listener=again,
+            on_progress=lambda *_: None,
+            parameters=SMALL,
+            config=tiny_config(),
+        )
+        assert again.epochs == []
+        assert repeated.model_page is None
+        assert reason in repeated.no_model_page
 
 
-def without_npm(_):
-    raise ConfigError("npm is missing")
+def on_a_full_disk(path):
+    raise FileError(path, "the disk is full", "Make room.")
 
 
 def test_the_quick_demo_predicts_with_the_pretrained_model(tmp_path):
+    (tmp_path / MODEL_PAGE).touch()  # of an earlier demo
     shown = CliRunner().invoke(app, ["demo", "--quick", "--out", str(tmp_path)])
     assert shown.exit_code == 0, shown.output
     said = re.search(
