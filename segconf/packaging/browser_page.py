@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from segconf.calibration.stored import Calibration
-from segconf.devices import resolve_device
 from segconf.errors import ConfigError
 from segconf.files import open_regular, write_bytes
 from segconf.inference.choice import choose_model
@@ -24,7 +23,7 @@ from segconf.inference.predict import describe_run
 from segconf.inference.sources import Sources
 from segconf.inference.torch_model import TorchModel
 from segconf.outputs import check_output_file
-from segconf.packaging.package import Package, check_installed
+from segconf.packaging.package import Package, check_installed, masks_model
 from segconf.packaging.page_model import PageModel, page_model
 from segconf.packaging.web_licences import licences, model_name
 from segconf.packaging.web_runtime import VERSION, Runtime, find_runtime
@@ -79,8 +78,8 @@ def package_page(run: Path | str, out: Path | str, *, runtime: Path | None = Non
         runtime: the npm package of ONNX Runtime Web; see `find_runtime`.
 
     Raises:
-        ConfigError: the model does not take pictures, its method takes several passes, packages or
-            the runtime are missing, or the page would be too large.
+        ConfigError: the model predicts labels or does not take pictures, its method takes several
+            passes, packages or the runtime are missing, or the page would be too large.
         FileError: it lies in the run, is another file already, or cannot be written.
     """
     path = Path(out)
@@ -89,9 +88,9 @@ def package_page(run: Path | str, out: Path | str, *, runtime: Path | None = Non
     chosen = choose_model(run).path
     check_output_file(path, inputs=[chosen], is_own=_is_page)
     check_installed("onnx", "onnxscript", "onnxruntime")
-    found = find_runtime(runtime)
-    model = TorchModel(chosen, device=resolve_device("cpu"))
+    model = masks_model(chosen)
     _check_pictures(model)
+    found = find_runtime(runtime)
     inside = page_model(model)
     text, fingerprint = page_of(model, inside, found)
     content = text.encode()

@@ -51,10 +51,11 @@ class BundleNetwork(nn.Module):
 
     def forward(self, image: Tensor) -> Tensor:
         """Resize as every image of segconf is resized, normalise, predict, resize back."""
-        pixels = image.round().clamp(0, 255).to(torch.uint8)
+        # In integers, which PyTorch interpolates on the CPU only.
+        pixels = image.round().clamp(0, 255).to(torch.uint8).cpu()
         small = interpolate(
             pixels, [self.height, self.width], mode="bilinear", align_corners=False, antialias=True
-        )
+        ).to(image.device)
         logits = self.network(small.float() * self.scale - self.offset)
         native = interpolate(
             logits, [image.shape[2], image.shape[3]], mode="bilinear", align_corners=False

@@ -78,7 +78,7 @@ def _content(tensor: onnx.TensorProto) -> tuple[int, tuple[int, ...], bytes]:
     return tensor.data_type, tuple(tensor.dims), numpy_helper.to_array(tensor).tobytes()
 
 
-def build_graph(model: TorchModel, *, resize: bool = True) -> onnx.ModelProto:
+def build_graph(model: TorchModel) -> onnx.ModelProto:
     """The graph of a model.
 
     Input `image`: (B, H, W, C) uint8. Outputs: `mask` (B, H, W) uint8, `confidence` (B, H, W) and
@@ -87,8 +87,6 @@ def build_graph(model: TorchModel, *, resize: bool = True) -> onnx.ModelProto:
 
     Args:
         model: of a method that can be exported.
-        resize: False for a graph whose input has the network's grid already. It has an `ood_score`
-            only if the detector shares that grid.
 
     Raises:
         ConfigError: the method of the model takes several passes.
@@ -98,16 +96,13 @@ def build_graph(model: TorchModel, *, resize: bool = True) -> onnx.ModelProto:
     graph = GraphBuilder()
     planes = graph.add("Transpose", ["image"], "planes", perm=[0, 3, 1, 2])
     module = DeployedNetwork(networks, calibrator=model.calibrator, features=model.shares_grid)
-    inputs = normalized(graph, model, planes, "network", [size] if resize else [])
+    inputs = normalized(graph, model, planes, "network", [size])
     exported = export_module(module, size, channels)
     found = graph.include(exported, "network/", {exported.graph.input[0].name: inputs})
     graph.add("Identity", found[:1], "logits")
-    outputs = [
-        *_maps(graph, resize=resize),
-        described_output("logits", TensorProto.FLOAT, "bk", size),
-    ]
+    outputs = [*_maps(graph), described_output("logits", TensorProto.FLOAT, "bk", size)]
     features = found[1] if model.shares_grid else None
-    if resize and model.detector is not None and not model.shares_grid:
+    if model.detector is not None and not model.shares_grid:
         encoder = DeployedEncoder(networks[0].get_submodule("encoder"))
         grids = dict.fromkeys((model.detector.band, model.detector.grid))
         described = export_module(encoder, model.detector.grid, channels)
@@ -116,8 +111,8 @@ def build_graph(model: TorchModel, *, resize: bool = True) -> onnx.ModelProto:
         features = graph.include(described, "detector/", source)[0]
     if features is not None:
         outputs.append(ood_score(graph, model, features))
-    sides = ("height", "width") if resize else size
-    image = helper.make_tensor_value_info("image", TensorProto.UINT8, ["batch", *sides, channels])
+    shape = ["batch", "height", "width", channels]
+    image = helper.make_tensor_value_info("image", TensorProto.UINT8, shape)
     return finished(graph, [image], outputs)
 
 
@@ -164,20 +159,18 @@ def normalized(
     return graph.add("Sub", [scaled, offset], f"{name}_input")
 
 
-def _maps(graph: GraphBuilder, *, resize: bool) -> list[onnx.ValueInfoProto]:
+def _maps(graph: GraphBuilder) -> list[onnx.ValueInfoProto]:
     """Probabilities, confidence and mask of the logits, on the grid of the input."""
-    logits = "logits"
-    if resize:
-        sides = graph.add("Shape", ["planes"], "image_sides", start=2, end=4)
-        kept = graph.add("Shape", [logits], "logits_batch", start=0, end=2)
-        shape = graph.add("Concat", [kept, sides], "logits_shape", axis=0)
-        logits = graph.add(
-            "Resize",
-            [logits, "", "", shape],
-            "native_logits",
-            mode="linear",
-            coordinate_transformation_mode="half_pixel",
-        )
+    sides = graph.add("Shape", ["planes"], "image_sides", start=2, end=4)
+    kept = graph.add("Shape", ["logits"], "logits_batch", start=0, end=2)
+    shape = graph.add("Concat", [kept, sides], "logits_shape", axis=0)
+    logits = graph.add(
+        "Resize",
+        ["logits", "", "", shape],
+        "native_logits",
+        mode="linear",
+        coordinate_transformation_mode="half_pixel",
+    )
     axis = graph.constant("class_axis", np.array([1], np.int64))
     graph.add("Softmax", [logits], "probabilities", axis=1)
     graph.add("ReduceMax", ["probabilities", axis], "confidence", keepdims=0)

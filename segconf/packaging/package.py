@@ -64,7 +64,7 @@ def package_onnx(run: Path | str, out: Path | str) -> Package:
 
     from segconf.packaging.onnx_graph import build_graph
 
-    model = _masks_model(chosen)
+    model = masks_model(chosen)
     graph = build_graph(model)
     about = packaged(model)
     graph.producer_name = PRODUCER
@@ -93,7 +93,7 @@ def package_monai(run: Path | str, out: Path | str) -> Package:
     check_output(folder, inputs=[chosen])
     from segconf.packaging.monai_bundle import write_bundle
 
-    model = _masks_model(chosen)
+    model = masks_model(chosen)
     if model.config.model.channels not in _PICTURE_CHANNELS:
         raise ConfigError(
             f"{model.file}: has {model.config.model.channels} channels; the pipeline of a bundle "
@@ -107,7 +107,7 @@ def package_monai(run: Path | str, out: Path | str) -> Package:
     return Package(folder, size, difference)
 
 
-def _masks_model(run: Path) -> TorchModel:
+def masks_model(run: Path) -> TorchModel:
     """The model of a run that predicts masks; there is no package for labels yet."""
     model = TorchModel(run, device=resolve_device("cpu"))
     if model.config.data.task == "classification":

@@ -176,6 +176,7 @@ def test_what_is_for_masks_is_refused(journey, segconf):
         ((*predict_to, "--format", "nifti"), "this model predicts labels"),
         (("evaluate", run, "--native"), "a label has no grid"),
         (("package", run, "--format", "onnx", "--out", "model.onnx"), "predicts labels"),
+        (("package", run, "--format", "page", "--out", "model.html"), "predicts labels"),
         (("triage", run), "predictions.csv of `segconf predict` names the images to refer"),
     ):
         result = segconf(*arguments)

@@ -9,9 +9,12 @@ from pathlib import Path
 import numpy as np
 import PIL.Image
 import pytest
+import torch
+from torch._subclasses import FakeTensorMode
 
 from segconf.errors import FileError
 from segconf.inference.model import load_model
+from segconf.packaging import monai_bundle
 from segconf.packaging.package import package_monai
 from tests.packaged_runs import calibrated_run
 from tests.tiny_models import disc, write_checkpoint, write_picture
@@ -51,6 +54,23 @@ def test_monai_accepts_the_bundle_and_predicts_the_same_masks(tmp_path):
     assert channels == {"0": "background", "1": "class 1", "2": "class 2"}
     assert about["weights_sha256"] == model.weights_sha256
     assert "not a medical device" in (tmp_path / "bundle/docs/README.md").read_text()
+
+
+def test_a_graphics_card_interpolates_no_integers(monkeypatch):
+    seen = []
+
+    def interpolate(values, *arguments, **options):
+        seen.append((values.dtype, values.device.type))
+        return torch.nn.functional.interpolate(values, *arguments, **options)
+
+    monkeypatch.setattr(monai_bundle, "interpolate", interpolate)
+    with FakeTensorMode():  # without a graphics card
+        network = monai_bundle.BundleNetwork(
+            torch.nn.Identity(), (4, 4), torch.full((3,), 0.5), torch.ones(3)
+        ).to("cuda")
+        found = network(torch.zeros(1, 3, 6, 8, device="cuda"))
+    assert seen == [(torch.uint8, "cpu"), (torch.float32, "cuda")]
+    assert (found.shape, found.device.type) == ((1, 3, 6, 8), "cuda")
 
 
 def test_a_folder_that_holds_something_is_refused(tmp_path):

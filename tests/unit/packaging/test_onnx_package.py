@@ -18,7 +18,6 @@ from segconf.checkpoints.weights import store_calibrator
 from segconf.errors import CheckpointError, ConfigError
 from segconf.inference.model import load_model
 from segconf.inference.predict import predict
-from segconf.packaging.onnx_graph import build_graph
 from segconf.packaging.package import compare, package_onnx
 from tests.packaged_runs import calibrated_run
 from tests.tiny_models import disc, write_checkpoint, write_picture
@@ -201,18 +200,6 @@ def test_the_readme_uses_the_file_without_segconf(run, file, pictures, tmp_path,
     mask, levels = saved
     assert (mask == reference.mask).mean() >= 0.9999
     np.testing.assert_allclose(levels / 65535, reference.confidence, atol=1e-3)
-
-
-def test_a_graph_without_resizing_takes_the_grid(run, pictures):
-    model = load_model(run, device="cpu")
-    graph = build_graph(model, resize=False)
-    session = onnxruntime.InferenceSession(graph.SerializeToString())
-    pixels = model.network_input(model.read(pictures / "0.png")).pixels
-
-    logits = session.run(["logits"], {"image": np.ascontiguousarray(pixels)})[0]
-
-    np.testing.assert_allclose(logits, model.grid_logits(pixels), atol=1e-4)
-    assert "Resize" not in {node.op_type for node in graph.graph.node if "native" in node.name}
 
 
 @pytest.mark.slow
