@@ -1,4 +1,4 @@
-"""Scripts of the page of a model, run by node without a browser."""
+"""Scripts of the pages, run by node without a browser."""
 
 import json
 import shutil
@@ -19,6 +19,7 @@ def run_scripts(expression, **values):
         [
             '"use strict";',
             page.part("masks.js"),
+            page.part("export.js"),
             *parts,
             'const given = JSON.parse(require("fs").readFileSync(0, "utf8"));',
             f"(async () => process.stdout.write(JSON.stringify(await ({expression}))))();",

@@ -5,6 +5,7 @@ import io
 import json
 import re
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import PIL.Image
@@ -15,7 +16,7 @@ from segconf.inference.predict import predict
 from segconf.inference.sources import find_images
 from segconf.overlays.overlay import sampled
 from segconf.results.prediction_folder import PredictionFolder
-from segconf.results.rows import CaseRow
+from segconf.results.rows import OUT_OF_DISTRIBUTION, CaseRow
 from segconf.review.page import assemble
 from tests.tiny_models import brightness_model, disc, write_picture
 
@@ -216,6 +217,21 @@ def test_decide_with_keys_reload_and_export(page, folder, downloads):
     table = list(csv.DictReader(io.StringIO(downloaded(downloads, ".csv"))))
     assert {row["case"]: (row["decision"], row["note"]) for row in table} == expected
     assert [row["case"] for row in table] == sorted(expected)
+
+
+def test_cases_to_refer_come_first(browser, folder, tmp_path):
+    other = PredictionFolder(tmp_path / "maps")
+    shutil.copytree(folder.path, other.path)
+    flags = {0: ("low confidence",), 2: (OUT_OF_DISTRIBUTION,), 3: ("note: x",)}
+    rows = other.read_rows([f"case {number} ü#%" for number in range(4)])
+    for number, read in enumerate(rows):
+        row = replace(read, expected_dice=0.6 + number / 10, flags=flags.get(number, ()))
+        other.row(row.case).write_text(row.to_json(), encoding="utf-8")
+    assemble(other)
+    open_page(browser, other.page_file.as_uri())
+    shown = [name.split()[1] for name in queue(browser) if name.startswith("case")]
+    assert queue(browser)[0] == "broken"
+    assert shown == ["2", "0", "1", "3"]
 
 
 def test_search_filter_and_order(page):

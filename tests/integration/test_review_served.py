@@ -132,6 +132,48 @@ def test_what_is_done_lands_in_the_folder_and_tabs_notice_each_other(browser, ad
     browser.switch_to.window(first)
 
 
+REFUSING = """
+const ask = window.fetch, body = '{"message": "the disk is full"}';
+const refused = (status) => Promise.resolve(new Response(body, { status }));
+window.asked = [];
+window.refuse = { "case%201": 400, "case%202": 409 };
+window.fetch = (address, options) => {
+  if (options?.method !== "PUT") return ask(address, options);
+  const name = address.split("%2F")[1], force = options.headers["If-Match"] === "*";
+  asked.push([name, force]);
+  if (force && asked.filter((one) => one[1]).length < 2) return refused(400);
+  return !force && refuse[name] ? refused(refuse[name]) : ask(address, options);
+};
+"""
+"""The server takes one case not at all, is asked to overwrite another, and fails at that once."""
+
+
+def test_a_case_that_is_not_saved_stays_in_sight_until_it_is(browser, address, folder):
+    browser.get(address)
+    wait_for_map(browser)
+    browser.execute_script(REFUSING)
+    for number, words in ((1, "Not saved: the disk is full"), (2, "sub/case 2 was changed")):
+        open_case(browser, f"sub/case {number}")
+        press(browser, "e")
+        wait_for(browser, lambda b, words=words: words in text(b, "saved"))
+    open_case(browser, "sub/case 0")
+    press(browser, "r")
+    wait_for(browser, lambda _: decisions(folder).get("sub/case 0") == "reject")
+    assert text(browser, "saved").startswith("2 cases are not saved. sub/case 2 was changed")
+    marked = "return [...document.querySelectorAll('.unsaved .name')].map((e) => e.textContent)"
+    assert sorted(browser.execute_script(marked)) == ["sub/case 1", "sub/case 2"]
+
+    click(browser, "keep-mine")
+    wait_for(browser, lambda _: decisions(folder).get("sub/case 2") == "edit")
+    forced = [force for name, force in browser.execute_script("return asked") if "202" in name]
+    assert forced == [False, True, True]
+    wait_for(browser, lambda b: text(b, "saved") == "Not saved: the disk is full")
+    browser.execute_script("refuse = {}")
+    saved(browser)
+    assert decisions(folder)["sub/case 1"] == "edit"
+    assert browser.execute_script(marked) == []
+
+
 def test_the_page_asks_nobody_else(browser, address):
     browser.get_log("performance")
     browser.get(address)

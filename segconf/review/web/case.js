@@ -107,12 +107,12 @@ const takeTheirs = async (name) => {
   storage.forget(name);
   decisions.delete(name);
   strokesOf.delete(name);
+  unsaved.delete(name);
   await startFromServer();
-  find("conflict").hidden = true;
-  find("saved").textContent = "";
+  showUnsaved({ kind: "" });
   closeSession();
-  updateItem(name);
+  cases.forEach((row) => updateItem(row.case));
   refresh();
   show(name);
 };
-const keepMine = (name) => { find("conflict").hidden = true; server.save(name, true); };
+const keepMine = (name) => server.save(name, true);

@@ -9,7 +9,12 @@ const download = (name, type, parts) => {
   link.remove();
   setTimeout(() => URL.revokeObjectURL(link.href), 10000);
 };
-const csvCell = (value) => (/[",\r\n]/.test(value) ? `"${value.replaceAll('"', '""')}"` : value);
+// A spreadsheet would compute some text: an apostrophe in front says that it is text, as `segconf.csv_tables` does.
+const isFormula = (value) => /^[=@\t\r']/.test(value) || (/^[+-]/.test(value) && !Number.isFinite(Number(value)));
+const csvCell = (value) => {
+  const shown = isFormula(value) ? `'${value}` : value;
+  return /[",\r\n]/.test(shown) ? `"${shown.replaceAll('"', '""')}"` : shown;
+};
 const decisionsText = () => {
   const columns = ["case", "file", "decision", "note", "decided_at", "image_sha256", ...(hasLabels ? ["label"] : [])];
   const lines = decidedNames().map((name) => ({ ...byName.get(name), note: "", decision: "", ...decided(name), label: labelOf(name) })).map((row) => columns.map((column) => row[column] || ""));

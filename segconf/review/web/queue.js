@@ -46,7 +46,8 @@ const updateItem = (name) => {
   if (hasLabels && !row.error) item.querySelector(".dice").textContent = labelWords(row);
   mark.className = `mark ${decision || ""}`;
   mark.textContent = decision ? MARKS[decision] : "";
-  mark.setAttribute("aria-label", t(decision ? DECISION_WORDS[decision] : "undecided"));
+  item.classList.toggle("unsaved", unsaved.has(name));
+  mark.setAttribute("aria-label", t(decision ? DECISION_WORDS[decision] : "undecided") + (unsaved.has(name) ? `, ${t("unsaved")}` : ""));
 };
 const worst = (row, column) => {
   if (row.error) return -2;
@@ -65,10 +66,12 @@ const matches = (row) => {
   if (wanted.startsWith("is:")) return decision === wanted.slice(3);
   return row.flags.includes(wanted.slice(5));
 };
+// As `segconf triage` lists them: not predicted, out of distribution, referred for another reason, the others.
+const urgency = (row) => (row.error ? 0 : row.flags[0] === run.ood_flag ? 1 : row.severity === "refer" ? 2 : 3);
 const inOrder = (column) => (a, b) => {
   if (column === "case") return 0;
   if (column === "label") return (a.label > b.label) - (a.label < b.label) || worst(a, "confidence") - worst(b, "confidence");
-  return worst(a, column) - worst(b, column);
+  return (column === run.order && urgency(a) - urgency(b)) || worst(a, column) - worst(b, column);
 };
 // A decision moves nothing, or takes items away: with many images, only a new order is worth laying out all of them again.
 const list = (names) => {

@@ -95,6 +95,7 @@ const startFromServer = async () => {
     const own = decisions.get(name);
     if (own && (own.unsaved || own.version === version)) continue;
     storage.dropStrokes(name);
+    strokesOf.delete(name);
     decisions.set(name, { decision, note, decided_at, label, version, position: 0, count: 0, fetched: corrected });
   }
   for (const [name, own] of decisions) {
@@ -102,12 +103,21 @@ const startFromServer = async () => {
     else if (!Object.hasOwn(there, name)) { decisions.delete(name); storage.forget(name); }
   }
 };
-const showSaving = (name, { kind, version, reason }) => {
+const unsaved = new Map(); // { kind, reason } of the cases that the server did not take, until it does
+const showUnsaved = (otherwise) => {
+  const all = [...unsaved], [name, { kind, reason }] = all.find(([, one]) => one.kind === "conflict") || all.at(-1) || ["", otherwise];
   const words = { saving: "saving", saved: "saved", conflict: "conflict", failed: "notSaved" }[kind];
-  find("saved").textContent = t(words, { name, reason: reason || t("serverGone") });
+  const count = all.length > 1 ? `${t("unsavedCases", { count: all.length })} ` : "";
+  find("saved").textContent = words ? count + t(words, { name, reason: reason || t("serverGone") }) : "";
   find("saved").className = kind;
   find("conflict").hidden = kind !== "conflict";
   find("conflict").dataset.case = name;
+};
+const showSaving = (name, { kind, version, reason }) => {
+  if (kind === "saved") unsaved.delete(name);
+  else if (kind !== "saving") unsaved.set(name, { kind, reason });
+  showUnsaved({ kind });
+  updateItem(name);
   if (kind !== "saved") return;
   const next = { ...decided(name), unsaved: false, version };
   if (next.decision || next.note || next.count) { decisions.set(name, next); storage.keep(name, next); }

@@ -63,7 +63,7 @@ const openStorage = (runId, onFailure) => {
 // The server that the page came from (`segconf review --serve`): every case is saved there against its version.
 const RETRY = 3000;
 const openServer = ({ model, entryOf, onState }) => {
-  const versions = new Map(), busy = new Set(), again = new Set();
+  const versions = new Map(), busy = new Set(), again = new Set(), retries = new Map();
   const send = async (name, force) => {
     const entry = await entryOf(name);
     const answer = await fetch(`cases/${encodeURIComponent(name)}`, {
@@ -78,6 +78,7 @@ const openServer = ({ model, entryOf, onState }) => {
   const save = async (name, force = false) => {
     if (busy.has(name)) { again.add(name); return; }
     busy.add(name);
+    clearTimeout(retries.get(name));
     onState(name, { kind: "saving" });
     let result;
     try { result = await send(name, force); } catch { result = { status: 0 }; }
@@ -87,7 +88,7 @@ const openServer = ({ model, entryOf, onState }) => {
     if (result.status === 200) onState(name, { kind: "saved", version: result.version });
     else if (result.status === 409) onState(name, { kind: "conflict" });
     else onState(name, { kind: "failed", reason: result.message });
-    if (result.status === 0) setTimeout(() => save(name), RETRY);
+    if (result.status !== 200 && result.status !== 409) retries.set(name, setTimeout(() => save(name, force), RETRY));
   };
   return {
     save,

@@ -10,6 +10,7 @@ import PIL.Image
 import pytest
 
 from segconf.calibration.stored import Calibration, StoredNote, StoredReferral
+from segconf.csv_tables import parse_rows
 from segconf.images.io import read_image
 from segconf.images.resizing import resize_pixels
 from segconf.images.run_length import decode_runs
@@ -318,3 +319,25 @@ def test_png_files_with_deep_or_transparent_pixels_are_read_as_segconf_reads_the
     content = written(picture, "png", **options)
     pixels, _ = decoded(content)
     np.testing.assert_array_equal(pixels, expected_pixels(tmp_path, content, ".png"))
+
+
+def test_tables_hold_no_formulas_and_are_read_back():
+    cells = [
+        "=1+1",
+        "+1-1",
+        "-x",
+        "@SUM(A1)",
+        "'tis",
+        "\t=1",
+        "-12.5",
+        "+3e2",
+        "",
+        'a, "b"',
+        "-a,b",
+    ]
+    written = run_scripts("given.cells.map(csvCell)", cells=cells)
+    assert written == [
+        *("'=1+1", "'+1-1", "'-x", "'@SUM(A1)", "''tis", "'\t=1"),
+        *("-12.5", "+3e2", "", '"a, ""b"""', '"\'-a,b"'),
+    ]
+    assert parse_rows(",".join(written)) == [cells]
