@@ -64,7 +64,9 @@ def checked_entry(
         return Entry(_labeled(decision, row, values, record.class_names))
     given = values.get("mask")
     mask = None if given is None else _mask(row, given, record.scale.classes)
-    return Entry(decision, mask, removes_mask=given is None and "mask" in values)
+    # Accepted without a mask: the predicted one is right.
+    removes = given is None and ("mask" in values or decision.decision == "accept")
+    return Entry(decision, mask, removes_mask=removes)
 
 
 def _check_prediction(

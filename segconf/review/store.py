@@ -11,6 +11,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from segconf.config.records import parse_json
 from segconf.data.cases import raise_problems
 from segconf.data.corrections import (
@@ -49,7 +51,7 @@ class ConflictError(DataError):
 
 @dataclass(frozen=True, slots=True)
 class ImportReport:
-    """Cases that were taken from a file, those corrected, and those that differed before."""
+    """Cases of a file, those corrected, and those whose decision or mask was another before."""
 
     cases: tuple[str, ...]
     corrected: tuple[str, ...]
@@ -152,18 +154,25 @@ class ReviewStore:
         raise_problems(problems, path)
         with self._locked():
             before = self._decisions()
+            replaced = [
+                name for name, entry in entries.items() if self._replaces(before.get(name), entry)
+            ]
             self._keep(list(entries.values()))
-        replaced = [
-            name
-            for name, entry in entries.items()
-            if name in before and _content(before[name]) != _content(entry.decision)
-        ]
         corrected = [
             name
             for name, entry in entries.items()
             if entry.mask is not None or (self.has_labels and entry.decision.decision == CORRECTED)
         ]
         return ImportReport(tuple(entries), tuple(corrected), tuple(replaced))
+
+    def _replaces(self, before: Decision | None, entry: Entry) -> bool:
+        """Whether an entry changes an earlier decision, or a corrected mask."""
+        if before is not None and _content(before) != _content(entry.decision):
+            return True
+        correction = self._correction(entry.decision.case)
+        if correction is None or entry.mask is None:
+            return correction is not None and entry.removes_mask
+        return not np.array_equal(entry.mask, read_corrected_slice(self.folder.path, correction))
 
     def _locked(self) -> AbstractContextManager[None]:
         return locked(self.folder.path / "corrected", wait=True, task="saves a review there")

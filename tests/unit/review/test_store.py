@@ -126,6 +126,20 @@ def test_import_takes_all_entries_and_says_what_it_replaced(store, tmp_path):
     assert store.import_file(path).replaced == ()
 
 
+def test_import_says_which_corrected_masks_it_replaced(store, tmp_path):
+    mask, other = ({"size": [2, 3], "runs": [6, value]} for value in (1, 0))
+    save(store, decision="corrected", mask=mask)
+    save(store, "two", decision="", mask=mask)
+    path = tmp_path / "c.json"
+    same = entry("a/one", decision="corrected", mask=mask)
+    assert store.import_file(exported(path, same)).replaced == ()
+    changed = [entry("a/one", decision="corrected", mask=other), entry("two", decision="accept")]
+    assert store.import_file(exported(path, *changed)).replaced == ("a/one", "two")
+    assert store.corrected_mask("a/one") == other
+    # Accepted without a mask is the prediction, which training uses.
+    assert store.corrected_mask("two") is None
+
+
 def test_import_of_a_wrong_file_names_every_problem_and_writes_nothing(store, tmp_path):
     good, bad = entry("two", decision="accept"), entry("a/one", image_sha256="00")
     path = exported(tmp_path / "c.json", good, bad, entry("nobody"))
