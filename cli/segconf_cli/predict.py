@@ -13,6 +13,7 @@ from segconf_cli.options import Device, MapFormat, Saved, Style
 from segconf_cli.outcome import next_step, record
 
 if TYPE_CHECKING:
+    from segconf.config.segments import SegmentCode
     from segconf.inference.predict import PredictionReport
     from segconf.inference.sources import Sources
 
@@ -123,6 +124,7 @@ def predict(
 
     Example: segconf predict images/ --out maps/
     """
+    from segconf.config.segments import read_codes
     from segconf.errors import ConfigError
     from segconf.inference.choice import choose_model
     from segconf.inference.model import load_model
@@ -130,6 +132,8 @@ def predict(
     from segconf.inference.predict import predict as run
     from segconf.inference.sources import Shard, find_sources
 
+    if segments is not None and not dicom:
+        raise ConfigError("--segments: codes are for DICOM objects. Add --dicom, or leave it out.")
     chosen_shard = Shard.parse(shard) if shard else None
     options = PredictOptions(
         tile=tile,
@@ -155,6 +159,7 @@ def predict(
     model = load_model(chosen, device=device, batch_size=batch_size)
     if dicom and model.config.data.task == "classification":
         raise ConfigError("--dicom: objects are written for masks; this model predicts labels.")
+    codes = None if segments is None else read_codes(segments, model.config.model.classes)
     with counting() as progress:
         report = run(
             model,
@@ -168,22 +173,26 @@ def predict(
     _summarize(report)
     if model.detector is not None:
         _count_out_of_distribution(report, model.detector.false_alarm_rate)
-    written = not dicom or _write_dicom(report, sources, segments)
+    written = not dicom or _write_dicom(report, sources, codes)
     if not model.config.has_table:
         next_step(f"segconf review {shlex.quote(str(out))} --serve")
     if report.failed or not written:
         raise typer.Exit(SOME_IMAGES_BROKEN)
 
 
-def _write_dicom(report: PredictionReport, sources: Sources, segments: Path | None) -> bool:
+def _write_dicom(
+    report: PredictionReport, sources: Sources, codes: tuple[SegmentCode, ...] | None
+) -> bool:
     """Write the DICOM objects and say what was written; whether all were."""
     from segconf.packaging.dicom_results import unwritten, write_dicom
     from segconf.results.prediction_folder import PredictionFolder
 
     folder = PredictionFolder(report.folder)
     rows = unwritten(folder, sources, report.cases)
-    written = write_dicom(folder, rows, segments=segments)
-    text = f"Wrote {written.objects} DICOM objects to {written.folder}; they name the patient."
+    written = write_dicom(folder, rows, segments=codes)
+    objects = counted(written.objects, "DICOM object")
+    verb = "names" if written.objects == 1 else "name"
+    text = f"Wrote {objects} to {written.folder}, which {verb} the patient."
     results().print(text, highlight=False, markup=False)
     record(dicom={"folder": written.folder, "objects": written.objects})
     for problem in written.problems[:SHOWN_PROBLEMS]:

@@ -26,6 +26,8 @@ from segconf.images.types import describe_os_error, reason
 
 PICTURE_SUFFIX = ".dcm"
 VOLUME_SUFFIX = ".dcmseries"
+FILE_SUFFIXES = (PICTURE_SUFFIX, ".dicom")
+"""Of the files themselves; many have none."""
 INSTALL = "pip install 'segconf[dicom]'"
 _PREAMBLE = 128
 _MAGIC = b"DICM"

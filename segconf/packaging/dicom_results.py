@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from segconf.config.segments import SKIN_LESION, SegmentCode, default_codes, read_codes
+from segconf.config.segments import SKIN_LESION, SegmentCode, default_codes
 from segconf.errors import ConfigError, DataError
 from segconf.files import replacing
-from segconf.images.dicom_files import INSTALL, PICTURE_SUFFIX, VOLUME_SUFFIX, files_of, open_dicom
+from segconf.images.dicom_files import FILE_SUFFIXES, INSTALL, VOLUME_SUFFIX, files_of, open_dicom
 from segconf.images.dicom_stack import Stack, open_stack
 from segconf.images.io import read_confidence, read_image
 from segconf.images.masks import read_mask
@@ -53,7 +53,7 @@ def check_sources(sources: Sources) -> None:
     if importlib.util.find_spec("highdicom") is None:
         raise ConfigError(f"DICOM results need highdicom. Install it: {INSTALL}")
     for source in sources.items:
-        if source.path.suffix not in (PICTURE_SUFFIX, VOLUME_SUFFIX, ".dicom"):
+        if source.path.suffix.lower() not in (*FILE_SUFFIXES, VOLUME_SUFFIX):
             raise ConfigError(
                 f"{source.file}: is no DICOM image, so that there is no study for its results. "
                 "Predict it without DICOM results."
@@ -76,7 +76,10 @@ def unwritten(
 
 
 def write_dicom(
-    folder: PredictionFolder, rows: Iterable[CaseRow], *, segments: Path | None = None
+    folder: PredictionFolder,
+    rows: Iterable[CaseRow],
+    *,
+    segments: tuple[SegmentCode, ...] | None = None,
 ) -> DicomReport:
     """Write mask, probabilities, confidence and overlay of cases as DICOM objects.
 
@@ -87,9 +90,10 @@ def write_dicom(
     Args:
         folder: of the prediction, with the probabilities of all classes.
         rows: the cases.
-        segments: JSON file with the codes of the classes.
+        segments: codes of the classes; when not given, those of the pretrained model, else those
+            of any structure.
     """
-    codes = _codes(folder, segments)
+    codes = segments or _codes(folder)
     count, problems = 0, []
     for row in rows:
         if row.error:
@@ -111,12 +115,10 @@ def write_dicom(
     return DicomReport(folder.path / FOLDER, count, tuple(problems))
 
 
-def _codes(folder: PredictionFolder, path: Path | None) -> tuple[SegmentCode, ...]:
-    """Codes of the classes: given, of the pretrained model, or those of any structure."""
+def _codes(folder: PredictionFolder) -> tuple[SegmentCode, ...]:
+    """Codes of the classes: of the pretrained model, or those of any structure."""
     values = folder.record().values
     classes = folder.record().scale.classes
-    if path is not None:
-        return read_codes(path, classes)
     if classes == _BINARY and is_pretrained(Path(values["model"]["file"]).parent):
         return (SKIN_LESION,)
     return default_codes([f"class {number}" for number in range(classes)])

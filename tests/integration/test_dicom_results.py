@@ -64,7 +64,8 @@ def maps(tmp_path_factory):
     check_sources(sources)
     report = predict(model, sources, root / "maps", options=PredictOptions(save_probabilities=True))
     folder = PredictionFolder(root / "maps")
-    written = write_dicom(folder, report.rows, segments=root / "codes.json")
+    codes = read_codes(root / "codes.json", 3)
+    written = write_dicom(folder, report.rows, segments=codes)
     assert written.problems == ()
     assert written.objects == 5 + 5 + 4  # no parametric map of a photograph
     assert list(unwritten(folder, sources, [])) == []
@@ -169,6 +170,33 @@ def test_codes_are_one_per_class(tmp_path):
     with pytest.raises(ConfigError, match="2 segments, but the network has 1 classes"):
         read_codes(tmp_path / "codes.json", 2)
     assert SKIN_LESION.type.value == "95324001"
+
+
+def test_files_of_any_name_have_objects_where_they_are_called_by_it(tmp_path):
+    for name in ("IM0001", "X.DCM"):
+        photograph(tmp_path / "in" / name, RNG.integers(0, 256, (40, 56, 3), np.uint8))
+    model = load_model(write_checkpoint(tmp_path / "w.safetensors"), device="cpu")
+    sources = find_images([tmp_path / "in"], identify=True)
+    check_sources(sources)
+    options = PredictOptions(save_probabilities=True)
+    report = predict(model, sources, tmp_path / "maps", options=options)
+    written = write_dicom(PredictionFolder(tmp_path / "maps"), report.rows)
+    assert (written.objects, written.problems) == (8, ())
+    assert sorted(report.cases) == ["IM0001", "X"]
+
+
+def test_codes_are_read_before_anything_is_predicted(segconf, tmp_path):
+    photograph(tmp_path / "in" / "a.dcm", RNG.integers(0, 256, (40, 56, 3), np.uint8))
+    write_checkpoint(tmp_path / "w.safetensors")
+    (tmp_path / "codes.json").write_text(json.dumps(CODES))  # of two classes beside the background
+    command = ("predict", "in", "--out", "maps", "--checkpoint", "w.safetensors")
+    for options, words in (
+        (("--dicom", "--segments", "codes.json"), "2 segments, but the network has 1 classes"),
+        (("--segments", "codes.json"), "--segments: codes are for DICOM objects. Add --dicom"),
+    ):
+        code, _, said = segconf(*command, *options)
+        assert (code, words in said) == (2, True)
+        assert not (tmp_path / "maps").exists()
 
 
 def test_other_images_are_refused_before_anything_is_predicted(tmp_path):
