@@ -8,7 +8,7 @@ import segconf
 from segconf.active.strategies import STRATEGIES
 from segconf.calibration.calibrator_fits import Scaling as FittedScaling
 from segconf.images.image_format import MapFormat as ImageMapFormat
-from segconf.overlays.overlay import STYLES
+from segconf.overlays import overlay
 from segconf.registry import METHODS
 from segconf.review.export import Format as ExportFormat
 from segconf_cli.calibrate import Scaling
@@ -21,7 +21,7 @@ from segconf_cli.options import MapFormat, MethodName, Strategy, Style
     ("choices", "known"),
     [
         (Strategy, STRATEGIES),
-        (Style, STYLES),
+        (Style, get_args(overlay.Style)),
         (Format, get_args(ExportFormat)),
         (MethodName, METHODS.names()),
         (MapFormat, get_args(ImageMapFormat)),
@@ -34,19 +34,25 @@ def test_every_choice_of_the_library_is_an_option(choices, known):
 
 
 @pytest.mark.parametrize(
-    ("message", "shown"),
+    ("command", "message", "shown"),
     [
-        ("budget = 0: expected a number from 1.", "--budget 0: expected a number from 1."),
-        ("target_dice = 3: too large", "--target-dice 3: too large"),
-        ("set training.epochs: expected", "--set training.epochs: expected"),
-        ("set: training.epoch: unknown key", "--set: training.epoch: unknown key"),
-        ("shard 3: expected I/N, such as 1/4.", "--shard 3: expected I/N, such as 1/4."),
-        ("/data/a.png: no such file.", "/data/a.png: no such file."),
-        ("model.encoder = x: unknown", "model.encoder = x: unknown"),
+        ("query", "budget = 0: expected a number from 1.", "--budget 0: expected a number from 1."),
+        ("calibrate", "target_dice = 3: too large", "--target-dice 3: too large"),
+        ("train", "set training.epochs: expected", "--set training.epochs: expected"),
+        ("train", "set: training.epoch: unknown key", "--set: training.epoch: unknown key"),
+        ("predict", "shard 3: expected I/N, such as 1/4.", "--shard 3: expected I/N, such as 1/4."),
+        ("predict", "/data/a.png: no such file.", "/data/a.png: no such file."),
+        ("train", "model.encoder = x: unknown", "model.encoder = x: unknown"),
+        ("predict", "images: no image found", "images: no image found"),
+        ("export", "images: no image found", "images: no image found"),
+        ("export", "images = x: no image found", "--images x: no image found"),
+        ("", "images = x: no image found", "images = x: no image found"),
     ],
 )
-def test_values_become_flags(message, shown):
-    assert with_flags(message) == shown
+def test_values_become_flags(tmp_path, monkeypatch, command, message, shown):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "images").mkdir()  # an option of `export`, an argument of `predict`
+    assert with_flags(message, command) == shown
 
 
 def test_the_api_is_complete_and_lazy():

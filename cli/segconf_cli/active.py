@@ -87,7 +87,7 @@ def active(
         with live_view() as listener:
 
             def report(point: Point, done: int, total: int) -> None:
-                messages().print(_line(point), highlight=False, markup=False)
+                messages().print(_line(point), highlight=False)
                 listener.on_total("trainings", done, total)
 
             points = simulate(
@@ -144,5 +144,4 @@ def _show(points: Sequence[Point], out: Path) -> None:
     results().print(
         f"{out / 'active.csv'} has every training, {out / 'active.png'} the curves.",
         highlight=False,
-        markup=False,
     )

@@ -193,7 +193,7 @@ def _show(table: BenchmarkTable, folder: Path, *, paper: bool) -> None:
     show_comparison(table.comparison)
     if paper and not any(row.is_published for row in table.comparison.rows):
         messages().print(f"The paper has no numbers for {table.labels} labels.", highlight=False)
-    messages().print(f"Tables and curves: {folder}", highlight=False, markup=False)
+    messages().print(f"Tables and curves: {folder}", highlight=False)
 
 
 def _show_failures(failed: Sequence[Status], runs: int) -> None:

@@ -148,7 +148,7 @@ def show_calibration(run: Path, found: CalibrationResult) -> None:
         say(text, highlight=False)
     if stored.contours:
         say(ASSUMPTIONS, style="dim", highlight=False)
-    messages().print(f"Stored in {run / 'calibration.json'}", highlight=False, markup=False)
+    messages().print(f"Stored in {run / 'calibration.json'}", highlight=False)
 
 
 def _fitted(stored: Calibration) -> str:

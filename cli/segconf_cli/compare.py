@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
+from rich.text import Text
 
 from segconf_cli.display import messages, results
 from segconf_cli.outcome import record
@@ -48,7 +49,7 @@ def compare(
     record(comparison=facts(comparison), folder=out)
     if out is not None:
         write_comparison(comparison, out)
-        messages().print(f"Tables and curves: {out}", highlight=False, markup=False)
+        messages().print(f"Tables and curves: {out}", highlight=False)
 
 
 def facts(comparison: Comparison) -> dict[str, object]:
@@ -126,7 +127,7 @@ def _show_values(comparison: Comparison, title: str, labels: str) -> None:
         for m in comparison.metrics:
             cells = [cell(row, m, with_spread=with_spread) for row in rows]
             best = [is_best(comparison, row, m) for row in rows]
-            marked = [f"[bold]{c}[/bold]" if b else c for c, b in zip(cells, best, strict=True)]
+            marked = [Text(c, "bold" if b else "") for c, b in zip(cells, best, strict=True)]
             found.append(Column(_head(m), marked))
         return found
 
@@ -177,7 +178,7 @@ class Column(NamedTuple):
     """A heading and a cell per row."""
 
     heading: str
-    cells: list[str]
+    cells: Sequence[str | Text]
 
 
 def _show_tables(
@@ -206,10 +207,9 @@ def _show_tables(
 
 def _fitting(names: list[str], columns: list[Column]) -> int:
     """How many columns have room beside the names; one at least."""
-    from rich.text import Text
 
-    def width(texts: list[str]) -> int:
-        lines = [line for text in texts for line in Text.from_markup(text).plain.split("\n")]
+    def width(texts: Sequence[str | Text]) -> int:
+        lines = [line for text in texts for line in str(text).split("\n")]
         return max(map(len, lines)) + PADDING
 
     room = results().width - width(names) - 1

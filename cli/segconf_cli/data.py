@@ -52,6 +52,7 @@ def data(
     Example: segconf data isic --data isic2017 --verify
     """
     from segconf.config.loading import load_config
+    from segconf.data.cases import BrokenDataError
     from segconf.data.datasets.dataset import (
         FindOptions,
         dataset_folder,
@@ -83,7 +84,7 @@ def data(
         problems=[str(problem) for problem in report.problems],
     )
     if report.problems:
-        raise typer.Exit(2)
+        raise BrokenDataError(report.problems, report.root)
 
 
 def prepare(dataset: str, data: Path | None) -> None:
@@ -111,7 +112,7 @@ def _download(folder: Path, archives: Sequence[Archive], *, keep_archives: bool)
 
 
 def _announce(plan: DownloadPlan) -> None:
-    messages().print(str(plan), highlight=False, markup=False)
+    messages().print(str(plan), highlight=False)
 
 
 @contextmanager
@@ -128,7 +129,7 @@ def _transferring() -> Iterator[Callable[[DownloadProgress], None]]:
     )
 
     columns = (
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         DownloadColumn(),
         TransferSpeedColumn(),
@@ -161,13 +162,8 @@ def _show(report: DataReport, *, verified: bool) -> None:
         more = ", ..." if len(report.class_names) > MANY_CLASSES else ""
         results().print(f"{len(report.class_names)} classes: {shown}{more}", highlight=False)
     for note in report.notes:
-        messages().print(f"note: {note}", highlight=False, markup=False)
-    if report.problems:
-        from segconf.data.cases import BrokenDataError
-
-        summary = BrokenDataError(report.problems, report.root)
-        messages().print(f"error: {summary}", style="red", highlight=False, markup=False)
-    else:
+        messages().print(f"note: {note}", highlight=False)
+    if not report.problems:
         checked = "every file was decoded" if verified else "--verify decodes every file"
         results().print(f"No problem found ({checked}).", highlight=False)
 

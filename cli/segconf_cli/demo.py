@@ -61,7 +61,7 @@ def demo(
         words = f"No page that segments in the browser: {result.no_model_page}"
     else:
         words = f"This page segments images that you drop on it: {result.model_page}"
-    results().print(words, highlight=False, markup=False)
+    results().print(words, highlight=False)
 
 
 def _show_pretrained(report: PredictionReport) -> None:

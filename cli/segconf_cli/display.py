@@ -19,7 +19,10 @@ from rich.text import Text
 
 
 class _Console(Console):
-    """A console whose job goes on when nobody reads its output any more."""
+    """A console whose job goes on when nobody reads its output any more.
+
+    Text is shown as it is: names and advice hold brackets, which are no markup.
+    """
 
     def on_broken_pipe(self) -> None:
         """Print nothing from now on; rich would end the process."""
@@ -31,13 +34,13 @@ class _Console(Console):
 @cache
 def results() -> Console:
     """Console for what was asked for."""
-    return _Console(soft_wrap=True, quiet=is_silent())
+    return _Console(soft_wrap=True, markup=False, emoji=False, quiet=is_silent())
 
 
 @cache
 def messages() -> Console:
     """Console for progress, notes and errors."""
-    return _Console(stderr=True, soft_wrap=True, quiet=is_silent())
+    return _Console(stderr=True, soft_wrap=True, markup=False, emoji=False, quiet=is_silent())
 
 
 def is_silent() -> bool:
@@ -49,7 +52,7 @@ def warn(text: str) -> None:
     """Name a problem that did not end the command; `--quiet` does not hide it."""
     console = messages()
     quiet, console.quiet = console.quiet, is_silent()
-    console.print(text, style="yellow", highlight=False, markup=False)
+    console.print(text, style="yellow", highlight=False)
     console.quiet = quiet
 
 
@@ -71,7 +74,7 @@ class Rate(ProgressColumn):
 def counting() -> Iterator[Callable[[str, int, int], None]]:
     """Bars for things that are counted: one per label, shown as soon as it starts."""
     columns = (
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
         Rate(),

@@ -12,6 +12,7 @@ def doctor() -> None:
     Example: segconf doctor
     """
     from rich.table import Table
+    from rich.text import Text
 
     from segconf.doctor import examine
 
@@ -22,8 +23,8 @@ def doctor() -> None:
     findings = list(examine(Path.cwd()))
     record(findings=findings)
     for finding in findings:
-        sign = "[yellow]![/yellow]" if finding.advice else "[green]ok[/green]"
+        sign = Text("!", "yellow") if finding.advice else Text("ok", "green")
         table.add_row(sign, finding.subject, finding.found)
         if finding.advice:
-            table.add_row("", "", f"[yellow]-> {finding.advice}[/yellow]")
+            table.add_row("", "", Text(f"-> {finding.advice}", "yellow"))
     results().print(table, highlight=False)

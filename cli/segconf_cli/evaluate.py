@@ -109,7 +109,7 @@ def _show(evaluation: Evaluation) -> None:
     _show_bands(evaluation)
     _show_expected_dice(evaluation)
     _show_guarantees(evaluation)
-    messages().print(f"Report: {evaluation.folder}", highlight=False, markup=False)
+    messages().print(f"Report: {evaluation.folder}", highlight=False)
     record(
         folder=evaluation.folder,
         threshold=evaluation.threshold,
@@ -236,4 +236,4 @@ def _show_ood(report: OODReport, folder: Path) -> None:
             "predict cannot flag these images.",
             highlight=False,
         )
-    messages().print(f"Histogram: {folder / 'ood.png'}", highlight=False, markup=False)
+    messages().print(f"Histogram: {folder / 'ood.png'}", highlight=False)

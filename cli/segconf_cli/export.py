@@ -69,4 +69,4 @@ def export(
         )
     record(folder=out, files=written)
     names = str(written[0]) if len(written) == 1 else f"{len(written)} pictures to {out}"
-    results().print(f"Wrote {names}.", highlight=False, markup=False)
+    results().print(f"Wrote {names}.", highlight=False)

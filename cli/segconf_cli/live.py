@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 def live_view() -> Iterator[LiveView]:
     """A listener that draws; the bars vanish at the end, the line of every epoch stays."""
     columns = (
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=16),
         MofNCompleteColumn(),
         TimeRemainingColumn(),
-        TextColumn("{task.fields[terms]}"),
+        TextColumn("{task.fields[terms]}", markup=False),
     )
     console = messages()
     with Progress(
@@ -115,7 +115,7 @@ class LiveView(TrainingListener):
         self._progress.update(self._tasks[label], completed=done, total=total, terms=terms)
 
     def _print(self, text: str) -> None:
-        self._progress.console.print(text, highlight=False, markup=False)
+        self._progress.console.print(text, highlight=False)
 
 
 def _scores(scores: Scores) -> str:

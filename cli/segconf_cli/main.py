@@ -41,6 +41,8 @@ from segconf_cli.triage import triage
 
 BUG, USER_CAN_FIX, INTERRUPTED = 1, 2, 130
 _LONGEST = 300
+_PRINTERS = ("click", "rich", "segconf_cli", "typer")
+_ANYTHING = "a file, a device or a connection"
 _CHECK = "Check that it may be read or written and has space."
 _LESS = "Use smaller images or batches, or a machine with more memory."
 
@@ -118,19 +120,22 @@ def _spare_libraries() -> None:
         gc.freeze()
 
 
-def with_flags(message: str) -> str:
-    """The library's message in the words of the command line: `budget = 0:` is `--budget 0:`."""
+def with_flags(message: str, command: str) -> str:
+    """The library's message in the words of a command: `budget = 0:` is `--budget 0:`.
+
+    What is the path of a file or a folder stays as it is.
+    """
+    known = typer.main.get_command(app).commands.get(command)  # type: ignore[attr-defined]
     names = {
         option.removeprefix("--"): option
-        for command in typer.main.get_command(app).commands.values()  # type: ignore[attr-defined]
-        for parameter in command.params
+        for parameter in (known.params if known else ())
         for option in parameter.opts
         if option.startswith("--")
     }
 
     def flag(match: re.Match[str]) -> str:
         option = names.get(match["name"].replace("_", "-"))
-        if option is None:
+        if option is None or os.path.lexists(match[0].removesuffix(":")):
             return match[0]
         return f"{option}:" if match["value"] is None else f"{option} {match['value']}:"
 
@@ -184,16 +189,17 @@ def _explain(error: BaseException) -> int:
     """Say what happened in one line; the traceback of a bug goes to a file."""
     match error:
         case SegconfError():
-            return _say(f"error: {with_flags(str(error))}", USER_CAN_FIX)
+            return _say(f"error: {with_flags(str(error), outcome.command)}", USER_CAN_FIX)
         case KeyboardInterrupt():
             return _say("interrupted", INTERRUPTED, style="yellow")
         case BrokenPipeError():
             _silence(sys.stdout)
             return 0  # whoever read the output has seen enough
         case OSError():
-            if error.filename is None:
+            place = error.filename or _ANYTHING
+            if error.filename is None and _is_printing(error):
                 _silence(sys.stdout)
-            place = "standard output" if error.filename is None else error.filename
+                place = "standard output"
             reason = error.strerror or str(error)
             return _say(f"error: {place}: {reason}. {_CHECK}", USER_CAN_FIX)
         case MemoryError():
@@ -206,7 +212,7 @@ def _explain(error: BaseException) -> int:
 def _say(message: str, code: int, *, style: str = "red") -> int:
     with suppress(OSError, ValueError):
         messages().quiet = is_silent()
-        messages().print(message, style=style, markup=False, highlight=False)
+        messages().print(message, style=style, highlight=False)
     with suppress(OSError, ValueError):
         print_outcome(code, message.removeprefix("error: "))
     return code
@@ -225,6 +231,12 @@ def _write_traceback(error: BaseException) -> str:
     except OSError:
         return "the command that you ran"
     return file.name
+
+
+def _is_printing(error: BaseException) -> bool:
+    """Whether an error comes from what prints, and not from a file of the library."""
+    modules = [frame.f_globals["__name__"] for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return modules[-1].partition(".")[0] in _PRINTERS
 
 
 def _silence(stream: TextIO) -> None:

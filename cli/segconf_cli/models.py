@@ -34,7 +34,7 @@ def models(
     show = results()
     if card is not None:
         text = (pretrained_folder(card) / CARD).read_text(encoding="utf-8")
-        show.print(text, highlight=False, markup=False)
+        show.print(text, highlight=False)
         record(name=card, card=text)
         return
     record(
@@ -59,14 +59,13 @@ def models(
             "measured on": quality.on,
             "licence": about.licence,
         }
-        show.print(f"[bold]{name}[/bold]", highlight=False)
+        show.print(name, style="bold", highlight=False)
         for label, value in facts.items():
-            show.print(f"  {label:12} {value}", highlight=False, markup=False)
+            show.print(f"  {label:12} {value}", highlight=False)
     show.print(
         "\nUse one: segconf predict images/ --out maps/ --checkpoint NAME\n"
         "Its limits: segconf models --card NAME (research use, not a medical device)",
         highlight=False,
-        markup=False,
     )
 
 

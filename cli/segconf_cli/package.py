@@ -44,8 +44,11 @@ def package(
 
     Example: segconf package runs/isic-consistency-250-seed0 --format onnx --out model.onnx
     """
+    from segconf.errors import ConfigError
     from segconf.packaging.package import package_monai, package_onnx
 
+    if runtime is not None and format is not PackageFormat.PAGE:
+        raise ConfigError("--runtime: is for a page. Add --format page, or leave it out.")
     match format:
         case PackageFormat.PAGE:
             _page(run, out, runtime)
@@ -59,7 +62,6 @@ def package(
         f"Wrote {written.path} ({written.size / 1e6:.1f} MB). Probabilities differ from those of "
         f"the run by at most {written.difference:.1g} (research use, not a medical device).",
         highlight=False,
-        markup=False,
     )
 
 
@@ -80,5 +82,4 @@ def _page(run: Path, out: Path, runtime: Path | None) -> None:
         f"Open it in a browser; its footer shows {written.fingerprint[:16]} (research use, not a "
         "medical device).",
         highlight=False,
-        markup=False,
     )

@@ -151,11 +151,11 @@ def predict(
     chosen = choose_model(checkpoint)
     if checkpoint is None:
         text = f"model: {chosen.name} ({chosen.reason})"
-        messages().print(text, highlight=False, markup=False)
+        messages().print(text, highlight=False)
     if sources.left_out:
         example = "" if sources.are_anonymous else f" ({sources.left_out[0].name})"
         note = f"note: left out {counted(len(sources.left_out), 'file')} without an image{example}"
-        messages().print(note, highlight=False, markup=False)
+        messages().print(note, highlight=False)
     model = load_model(chosen, device=device, batch_size=batch_size)
     if dicom and model.config.data.task == "classification":
         raise ConfigError("--dicom: objects are written for masks; this model predicts labels.")
@@ -193,7 +193,7 @@ def _write_dicom(
     objects = counted(written.objects, "DICOM object")
     verb = "names" if written.objects == 1 else "name"
     text = f"Wrote {objects} to {written.folder}, which {verb} the patient."
-    results().print(text, highlight=False, markup=False)
+    results().print(text, highlight=False)
     record(dicom={"folder": written.folder, "objects": written.objects})
     for problem in written.problems[:SHOWN_PROBLEMS]:
         warn(f"  {problem}")
@@ -225,7 +225,6 @@ def _summarize(report: PredictionReport) -> None:
         f"Predicted {counted(predicted, 'image')}{skipped}; {referred} {verb} referred to an "
         f"expert.\nLook at {places} (research use, not a medical device).",
         highlight=False,
-        markup=False,
     )
     record(
         folder=report.folder,

@@ -46,7 +46,7 @@ class BenchmarkView:
         self._statuses: dict[str, Status] = {}
         # Runs are slow: the time left follows from the last hour, not by rich's half a minute.
         self._progress = Progress(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(),
             TextColumn("{task.percentage:>3.0f}%"),
             TimeElapsedColumn(),
@@ -73,7 +73,6 @@ class BenchmarkView:
             self._console.print(
                 f"{status.name}: {_describe(status)} ({ended} of {len(everything)} runs ended)",
                 highlight=False,
-                markup=False,
             )
 
     def render(self) -> RenderableType:

@@ -84,14 +84,14 @@ def query(
 
 def _show(queue: Queue, out: Path, sheet: Path | None) -> None:
     for note in queue.notes:
-        messages().print(f"note: {note}", highlight=False, markup=False)
+        messages().print(f"note: {note}", highlight=False)
     lines = [f"{rank:4}  {c.id}  {c.reason}" for rank, c in enumerate(queue.choices[:SHOWN], 1)]
     if len(queue.choices) > SHOWN:
         lines.append(f"      and {len(queue.choices) - SHOWN} more")
     kind = "labels" if queue.has_labels else "masks"
     place = "" if sheet is None else f", contact sheet: {sheet}"
     lines += [f"List: {out}{place}. When these images have {kind}:"]
-    results().print("\n".join(lines), highlight=False, markup=False)
+    results().print("\n".join(lines), highlight=False)
     record(
         list=out,
         contact_sheet=sheet,

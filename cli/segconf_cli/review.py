@@ -26,8 +26,9 @@ def review(
         ),
     ] = False,
     port: Annotated[
-        int, typer.Option(min=0, max=65535, help="Port of the server; 0 is any free one.")
-    ] = 0,
+        int | None,
+        typer.Option(min=0, max=65535, help="Port of the server.", show_default="0: any free one"),
+    ] = None,
     browser: Annotated[
         bool, typer.Option("--browser/--no-browser", help="Open the page in the browser.")
     ] = True,
@@ -48,9 +49,13 @@ def review(
 
     Example: segconf review maps/ --serve
     """
+    from segconf.errors import ConfigError
     from segconf.results.prediction_folder import PredictionFolder
     from segconf.review.page import assemble
 
+    if not serve and (port is not None or not browser):
+        option = "--no-browser" if port is None else "--port"
+        raise ConfigError(f"{option}: is about the server. Add --serve, or leave it out.")
     folder = PredictionFolder(maps)
     if import_file is not None:
         _import(folder, import_file)
@@ -60,10 +65,9 @@ def review(
     results().print(
         f"{counted(cases, 'case')} in {folder.page_file} and {table.name}.",
         highlight=False,
-        markup=False,
     )
     if serve:
-        _serve(folder, port=port, browser=browser)
+        _serve(folder, port=port or 0, browser=browser)
 
 
 def _import(folder: "PredictionFolder", path: Path) -> None:
@@ -76,17 +80,19 @@ def _import(folder: "PredictionFolder", path: Path) -> None:
         report = ReviewStore(folder).import_file(path)
     kind = "labels" if folder.record().class_names else "masks"
     record(decisions=report.cases, **{kind: report.corrected}, replaced=report.replaced)
-    text = f"{len(report.cases)} decisions and {len(report.corrected)} corrected {kind} taken."
+    decided = counted(len(report.cases), "decision")
+    corrected = counted(len(report.corrected), f"corrected {kind[:-1]}")
+    text = f"{decided} and {corrected} taken."
     if report.replaced:
-        text += f" They replace other decisions about {', '.join(report.replaced)}."
-    results().print(text, highlight=False, markup=False)
+        text += f" Earlier decisions or {kind} were replaced: {', '.join(report.replaced)}."
+    results().print(text, highlight=False)
 
 
 def _serve(folder: "PredictionFolder", *, port: int, browser: bool) -> None:
     from segconf.review.server import ReviewServer
 
     with ReviewServer(folder, port=port) as server:
-        results().print(server.address, highlight=False, markup=False)
+        results().print(server.address, highlight=False)
         messages().print("The page saves into the folder. Ctrl-C ends the server.", highlight=False)
         if browser:
             webbrowser.open(server.address)

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from segconf_cli.display import counting, messages, results
+from segconf_cli.display import counted, counting, messages, results
 from segconf_cli.outcome import record
 from segconf_cli.report_tables import show_report
 
@@ -51,7 +51,8 @@ def score(
     missing = scored.report.about["masks_without_prediction"]
     if isinstance(missing, list) and missing:
         messages().print(
-            f"note: {len(missing)} masks have no prediction, such as {missing[0]}", highlight=False
+            f"note: {counted(len(missing), 'mask')} without a prediction, such as {missing[0]}",
+            highlight=False,
         )
     if scored.aurc_bounds is not None:
         low, high = scored.aurc_bounds
@@ -64,7 +65,7 @@ def score(
     if scored.nll_bounds is not None:
         results().print(_nll_words(*scored.nll_bounds), highlight=False)
     if out is not None:
-        messages().print(f"Report: {out}", highlight=False, markup=False)
+        messages().print(f"Report: {out}", highlight=False)
 
 
 def _nll_words(low: float, high: float) -> str:

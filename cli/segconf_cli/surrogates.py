@@ -51,7 +51,7 @@ def surrogates(
     write_surrogates(found, folder)
     _show(found)
     record(folder=folder, runs=[{"run": one.run, "scores": one.scores} for one in found])
-    messages().print(f"Table, curves and numbers: {folder}", highlight=False, markup=False)
+    messages().print(f"Table, curves and numbers: {folder}", highlight=False)
 
 
 def _show(found: Sequence[RunSurrogates]) -> None:

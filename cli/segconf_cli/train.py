@@ -187,7 +187,8 @@ def _train(config: ExperimentConfig, job: _Job) -> TrainingResult:
             )
     except KeyboardInterrupt:
         if listener.folders:
-            messages().print(f"continue with: segconf train --resume {job.folder}", highlight=False)
+            command = f"segconf train --resume {shlex.quote(str(job.folder))}"
+            messages().print(f"continue with: {command}", highlight=False)
         raise
     finally:
         for run_folder in listener.folders:
@@ -220,7 +221,7 @@ def _summarize(result: TrainingResult, config: ExperimentConfig) -> None:
         results().print(
             f"Kept {len(result.snapshot_files)} snapshots, {size / 1e6:,.1f} MB.", highlight=False
         )
-    results().print(f"Run folder: {result.folder}", highlight=False, markup=False)
+    results().print(f"Run folder: {result.folder}", highlight=False)
     record(
         run=result.folder,
         method=config.training.method,

@@ -87,7 +87,7 @@ def _show(found: Triage) -> None:
         f"others have {found.kept_dice:.3f}.",
         highlight=False,
     )
-    messages().print(f"Report: {found.folder}", highlight=False, markup=False)
+    messages().print(f"Report: {found.folder}", highlight=False)
 
 
 def _list(found: list[ReferredCase], maps: Path) -> None:
@@ -95,7 +95,7 @@ def _list(found: list[ReferredCase], maps: Path) -> None:
     record(referred=[{"case": one.case, "reason": one.reason} for one in referred])
     results().print(f"Refer {len(referred)} of {len(found)} cases:", highlight=False)
     for one in referred[:SHOWN]:
-        results().print(f"  {one.case}: {one.reason}", highlight=False, markup=False)
+        results().print(f"  {one.case}: {one.reason}", highlight=False)
     if len(referred) > SHOWN:
         results().print(f"  and {len(referred) - SHOWN} more", highlight=False)
-    messages().print(f"All cases: {maps / 'referrals.csv'}", highlight=False, markup=False)
+    messages().print(f"All cases: {maps / 'referrals.csv'}", highlight=False)

@@ -1,7 +1,7 @@
 """The overlay: image and layers at display size, and the legend outside of the image."""
 
 from collections.abc import Sequence
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import cv2
 import numpy as np
@@ -14,9 +14,6 @@ from segconf.overlays.legend import BACKGROUND, Entry, legend
 from segconf.overlays.view import View
 
 Style = Literal["contour", "heatmap", "side-by-side"]
-
-
-STYLES: tuple[Style, ...] = get_args(Style)
 
 
 NOTICE = "research use, not a medical device"
@@ -50,7 +47,7 @@ def overlay(  # noqa: PLR0913 - three maps, what is drawn of them, and how large
         image: uint8; the first channel is shown where there are not three.
         mask: class index.
         confidence: 0..1, or the 16-bit levels of a saved map.
-        style: one of `STYLES`.
+        style: what is drawn.
         scale: which pixels are shaded.
         regions: (H, W) pixels inside of the contours that the scale shows, as `fill_regions` gives
             them. With two classes they follow from the maps; with more, no contour is drawn without

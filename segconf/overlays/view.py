@@ -32,11 +32,11 @@ class View:
     max_side: int = MAX_SIDE
 
     @classmethod
-    def of(cls, image: Image, *, max_side: int = MAX_SIDE) -> "View":
+    def of(cls, image: Image) -> "View":
         """The view of the slices of an image; pictures have square pixels and no marks."""
         height, width = image.spacing[-2:] if image.spacing else (1.0, 1.0)
         marks = image.orientation.marks if image.orientation else None
-        return cls(height / width, marks, max_side)
+        return cls(height / width, marks)
 
     def size(self, height: int, width: int) -> tuple[int, int]:
         """Height and width on the screen: at most `max_side`, small images in whole multiples."""

@@ -1,5 +1,6 @@
 """`segconf data` and the start of the command, as a user meets them."""
 
+import json
 import subprocess
 import sys
 
@@ -10,6 +11,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from segconf import __version__
+from segconf.data.cases import BrokenDataError
 from segconf.errors import SegconfError
 from segconf_cli.main import app
 from tests.conftest import write_folder
@@ -23,6 +25,10 @@ def segconf(*arguments, cwd=None):
 
 def in_process(*arguments):
     return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def finds_problems(*arguments):
+    return isinstance(in_process(*arguments).exception, BrokenDataError)
 
 
 def test_version():
@@ -61,18 +67,19 @@ def test_verify_finds_what_headers_do_not_show(folder_dataset):
     image.write_bytes(image.read_bytes()[:-200])
     Image.new("L", (32, 32), 100).save(folder_dataset / "masks/case_005.png")
     assert in_process("data", folder_dataset).exit_code == 0
-    result = segconf("data", folder_dataset, "--verify")
+    result = segconf("data", folder_dataset, "--verify", "--quiet", "--json")
     assert result.returncode == 2
-    assert "case_003.png" in result.stderr
-    assert "case_005.png" in result.stderr
-    assert "2 problems" in result.stderr
+    for text in (result.stderr, json.loads(result.stdout)["error"]):
+        assert "case_003.png" in text
+        assert "case_005.png" in text
+        assert "2 problems" in text
     assert "Traceback" not in result.stderr
 
 
 def test_three_class_masks_need_to_be_announced(folder_dataset):
     Image.new("L", (32, 32), 2).save(folder_dataset / "masks/case_005.png")
-    assert in_process("data", folder_dataset, "--verify").exit_code == 2
-    assert in_process("data", folder_dataset, "--verify", "--classes", "3").exit_code == 2
+    assert finds_problems("data", folder_dataset, "--verify")
+    assert finds_problems("data", folder_dataset, "--verify", "--classes", "3")
     for mask in folder_dataset.rglob("masks/*.png"):  # 0/255 is no mask of three classes either
         Image.new("L", (32, 32), 2).save(mask)
     assert in_process("data", folder_dataset, "--verify", "--classes", "3").exit_code == 0
@@ -85,14 +92,13 @@ def test_data_is_verified_as_the_experiment_reads_it(tmp_path):
     for folder, values in (("images", voxels), ("masks", labels)):
         (tmp_path / "set" / folder).mkdir(parents=True)
         nibabel.save(nibabel.Nifti1Image(values, np.eye(4)), tmp_path / f"set/{folder}/v.nii.gz")
-    result = in_process("data", tmp_path / "set", "--verify")
-    assert result.exit_code == 2
+    assert finds_problems("data", tmp_path / "set", "--verify")
     settings = ["model.channels=4", "model.classes=3", "data.ignore_255=true"]
     flags = [word for setting in settings for word in ("--set", setting)]
     assert in_process("data", tmp_path / "set", "--verify", *flags).exit_code == 0
     for missing in range(3):
         some = flags[: 2 * missing] + flags[2 * missing + 2 :]
-        assert in_process("data", tmp_path / "set", "--verify", *some).exit_code == 2, missing
+        assert finds_problems("data", tmp_path / "set", "--verify", *some), missing
     config = "model: {channels: 4, classes: 3}\ndata: {ignore_255: true}\n"
     (tmp_path / "config.yaml").write_text(config)
     verified = in_process(

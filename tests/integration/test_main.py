@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from segconf.doctor import Finding
 from segconf_cli import main
 
 needs_posix = pytest.mark.skipif(os.name == "nt", reason="POSIX devices and pipes")
@@ -49,6 +50,7 @@ def test_closed_outputs_are_no_error():
     [
         (OSError(28, "No space left on device", "a/b"), 2, "error: a/b: No space left on device. "),
         (PermissionError(13, "Permission denied", "x"), 2, "error: x: Permission denied. "),
+        (OSError(24, "Too many open files"), 2, "error: a file, a device or a connection: Too "),
         (MemoryError(), 2, "error: the memory is full. "),
         (KeyboardInterrupt(), 130, "interrupted"),
         (EOFError("odd"), 1, "error: a bug in segconf: EOFError: odd. Please report it with "),
@@ -75,6 +77,18 @@ def test_whatever_a_command_raises_is_one_line(segconf, monkeypatch, tmp_path, e
         assert "Traceback" in text
         assert "in broken" in text
         assert "['segconf', 'doctor']" in text
+
+
+def test_brackets_are_text(segconf, monkeypatch):
+    findings = [
+        Finding("DICOM", "[/x] :dog:", "pip install 'segconf[dicom]'"),
+        Finding("nevus [benign]", "there"),
+    ]
+    monkeypatch.setattr("segconf.doctor.examine", lambda _: findings)
+    code, out, _ = segconf("doctor")
+    assert code == 0
+    for words in ("[/x] :dog:", "-> pip install 'segconf[dicom]'", "nevus [benign]"):
+        assert words in out
 
 
 def test_a_name_that_is_not_unicode_can_be_shown(segconf):

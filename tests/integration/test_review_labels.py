@@ -181,7 +181,7 @@ def test_labels_are_decided_by_keys_and_trained_on(browser, downloads, maps, row
     Path("corrections.json").write_text(json.dumps(document))
     code, said, error = segconf("review", maps, "--import", "corrections.json")
     assert code == 0, error
-    assert "5 decisions and 1 corrected labels taken." in said
+    assert "5 decisions and 1 corrected label taken." in said
     given = {case: label for case, (_, label, _) in expected.items() if label}
     assert table(maps / "labels.csv") == [
         {"image": rows[case]["file"], "label": given[case]} for case in sorted(given)

@@ -1,6 +1,7 @@
 """Lines that keep a promise: which pixels they surround, how they look, when there are none."""
 
 from dataclasses import replace
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from segconf.overlays.contours import (
     shown_contours,
 )
 from segconf.overlays.layers import Contour, Scale, Step
-from segconf.overlays.overlay import STYLES, overlay
+from segconf.overlays.overlay import Style, overlay
 from segconf.results.maps import Band, Maps
 from segconf.results.rows import OUT_OF_DISTRIBUTION, CaseRow
 from segconf.review.pictures import case_scale
@@ -69,7 +70,7 @@ def is_near(picture, colour):
     return (np.abs(picture.astype(int) - colour) < 40).all(axis=-1)
 
 
-@pytest.mark.parametrize("style", STYLES)
+@pytest.mark.parametrize("style", get_args(Style))
 def test_both_lines_lie_on_their_side_of_the_outline(style):
     mask, confidence, _ = hill()
     picture = overlay(

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from segconf.images.orientation import Orientation
 from segconf.images.types import Image
 from segconf.overlays.layers import LOW_COLOUR, MIDDLE_COLOUR, Scale, Step
-from segconf.overlays.overlay import STYLES, overlay, sampled, shown_image
+from segconf.overlays.overlay import Style, overlay, sampled, shown_image
 from segconf.overlays.view import View
 
 STEPS = (Step(2, 0.5), Step(4, 0.7), Step(10, 0.85), Step(20, 0.95))
@@ -53,7 +54,7 @@ def test_levels_of_a_saved_map_give_the_same_picture():
     confidence[:] = np.linspace(0.5, 1, 800, dtype=np.float32)
     levels = np.rint(confidence * 65535).astype(np.uint16)
     mask[200:400, 200:400] = 1
-    for style in STYLES:
+    for style in get_args(Style):
         one = overlay(image, mask, levels / np.float32(65535), style=style, scale=SCALE)
         other = overlay(image, mask, levels, style=style, scale=SCALE)
         np.testing.assert_array_equal(one, other)
@@ -145,7 +146,7 @@ def test_pixels_have_the_shape_that_the_spacing_says(spacing, size, shown):
     assert View.of(image).size(*size) == shown
 
 
-@pytest.mark.parametrize("style", STYLES)
+@pytest.mark.parametrize("style", get_args(Style))
 def test_marks_are_inside_of_the_four_edges(style):
     image, mask, confidence = flat()
     orientation = Orientation(directions="SPL")
@@ -162,7 +163,7 @@ def test_marks_are_inside_of_the_four_edges(style):
         assert part.any()
 
 
-@pytest.mark.parametrize("style", STYLES)
+@pytest.mark.parametrize("style", get_args(Style))
 @pytest.mark.parametrize("shape", [(1, 1, 1), (3, 1, 1), (4, 5, 9), (3, 1, 3000), (1, 40, 2)])
 def test_odd_shapes_are_drawn(shape, style):
     size = shape[1:]

@@ -156,7 +156,7 @@ def test_import_takes_labels(segconf, store, tmp_path):
     )
     code, text, error = segconf("review", str(store.folder.path), "--import", path)
     assert code == 0, error
-    assert "2 decisions and 1 corrected labels taken." in text
+    assert "2 decisions and 1 corrected label taken." in text
     assert "3 cases in" in text
     assert "and predictions.csv." in text.replace("\n", " ")
     assert lines(store, "labels.csv") == ["image,label", "a/one.png,benign", "two.png,benign"]

@@ -72,7 +72,7 @@ def test_a_new_folder_holds_what_the_page_predicted_and_what_was_decided(tmp_pat
     shown = CliRunner().invoke(app, ["review", str(maps), "--import", str(path)])
 
     assert shown.exit_code == 0, shown.output
-    assert "1 decisions and 1 corrected masks taken." in shown.stdout
+    assert "1 decision and 1 corrected mask taken." in shown.stdout
     assert "2 cases in" in shown.stdout
     folder = PredictionFolder(maps)
     assert [row.case for row in folder.rows()] == ["a/one", "two"]

@@ -8,6 +8,13 @@ from segconf_cli.main import app
 from tests.review_folders import MODEL, entry, write_folder
 
 
+def test_options_of_a_server_need_one(tmp_path):
+    folder = write_folder(tmp_path / "maps")
+    for option in (["--port", "0"], ["--no-browser"]):
+        found = CliRunner().invoke(app, ["review", str(folder.path), *option])
+        assert f"{option[0]}: is about the server. Add --serve" in str(found.exception)
+
+
 def test_import_from_the_command_line(tmp_path):
     folder = write_folder(tmp_path / "maps")
     mask = {"size": [2, 3], "runs": [6, 1]}
@@ -23,7 +30,7 @@ def test_import_from_the_command_line(tmp_path):
     found = CliRunner().invoke(app, arguments)
 
     assert found.exit_code == 0
-    assert "1 decisions and 1 corrected masks taken." in found.stdout
+    assert "1 decision and 1 corrected mask taken." in found.stdout
     assert (folder.path / "corrected/two.png").is_file()
     document["model_sha256"] = "00"
     path.write_text(json.dumps(document), encoding="utf-8")
