@@ -48,7 +48,6 @@ def export(
 
     Example: segconf export maps/ --out slides/ --style side-by-side --format jpg
     """
-    from segconf.overlays.view import MAX_SIDE
     from segconf.review.export import ExportOptions
     from segconf.review.export import export as run
 
@@ -56,7 +55,7 @@ def export(
         style=style.value if style else None,
         format=format.value,
         shade=shade,
-        max_side=max_side or MAX_SIDE,
+        max_side=max_side,
         images=images,
     )
     with counting() as progress:

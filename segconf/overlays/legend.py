@@ -40,7 +40,7 @@ def legend(
     font, small = (PIL.ImageFont.load_default(points) for points in (size, max(12, size - 3)))
     line = round(1.75 * size)
     places, bottom = _flow(entries, width, size, line, font)
-    lines = [part for text in small_print for part in _wrap(text, width - 2 * size, small)]
+    lines = [part for text in small_print for part in wrapped(text, width - 2 * size, small)]
     height = bottom + line + round(1.4 * size * len(lines)) + size // 2
     strip = PIL.Image.new("RGB", (width, height), BACKGROUND)
     draw = PIL.ImageDraw.Draw(strip)
@@ -98,7 +98,7 @@ def _sample(kind: Swatch, scale: Scale, width: int, height: int) -> NDArray[np.u
     return picture
 
 
-def _wrap(
+def wrapped(
     text: str, width: int, font: PIL.ImageFont.FreeTypeFont | PIL.ImageFont.ImageFont
 ) -> list[str]:
     """Break between words where a line is full."""

@@ -111,7 +111,7 @@ def build_graph(model: TorchModel) -> onnx.ModelProto:
         features = graph.include(described, "detector/", source)[0]
     if features is not None:
         outputs.append(ood_score(graph, model, features))
-    shape = ["batch", "height", "width", channels]
+    shape: list[str | int | None] = ["batch", "height", "width", channels]
     image = helper.make_tensor_value_info("image", TensorProto.UINT8, shape)
     return finished(graph, [image], outputs)
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from segconf import __version__
-from segconf.errors import DataError
+from segconf.errors import ConfigError, DataError
 from segconf.files import make_folder, replacing, write_text
 from segconf.images.encoding import write_png
 from segconf.images.io import read_image
@@ -44,17 +44,18 @@ class ExportOptions:
     """What the pictures look like; by default like those that `predict` writes.
 
     Attributes:
-        style: of the overlays; that of the prediction when not given.
+        style: of the overlays; that of the prediction when not given. A page of a pdf shows
+            contour and heat map, and has a size of its own.
         format: png and jpg are one file per case, pdf one document with a page per case.
         shade: pixels that are wrong more than 1 time in so many; as predicted when not given.
-        max_side: longest side of the image.
+        max_side: longest side of the image; 1600 when not given.
         images: where the images are now, if not where they were predicted.
     """
 
     style: Style | None = None
     format: Format = "png"
     shade: int | None = None
-    max_side: int = MAX_SIDE
+    max_side: int | None = None
     images: Path | None = None
 
 
@@ -76,6 +77,8 @@ def export(
         on_progress: is told how many cases of how many are done.
     """
     options = options or ExportOptions()
+    if options.format == "pdf":
+        _check_page(options)
     folder = PredictionFolder(maps)
     record = folder.record()
     if record.class_names:
@@ -95,7 +98,11 @@ def export(
         with replacing(path) as temporary:
             for number, case in enumerate(cases, 1):
                 own = case_scale(scale, case.row)
-                page = case_sheet(case.row, case.image, (case.mask, case.levels), own, case.view)
+                maps_of_case = (case.mask, case.levels)
+                regions = folder.read_regions(case.row) if own.contours else None
+                page = case_sheet(
+                    case.row, case.image, maps_of_case, own, case.view, regions=regions
+                )
                 page.save(temporary, "pdf", append=number > 1, resolution=_DOTS_PER_INCH)
                 report(number, len(rows))
         return [path]
@@ -109,7 +116,7 @@ def export(
             style=style,
             scale=own,
             regions=folder.read_regions(case.row) if own.contours else None,
-            view=replace(case.view, max_side=options.max_side),
+            view=replace(case.view, max_side=options.max_side or MAX_SIDE),
         )
         path = out / f"{case.row.case}.{options.format}"
         make_folder(path.parent)
@@ -117,6 +124,16 @@ def export(
         written.append(path)
         report(number, len(rows))
     return written
+
+
+def _check_page(options: ExportOptions) -> None:
+    """Refuse what a page of a document has no place for."""
+    for name, value in (("style", options.style), ("max_side", options.max_side)):
+        if value is not None:
+            raise ConfigError(
+                f"{name} = {value}: a page of a pdf shows contour and heat map at its own size. "
+                "Leave it out, or choose png or jpg."
+            )
 
 
 @dataclass(frozen=True, slots=True)

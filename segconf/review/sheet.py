@@ -8,7 +8,9 @@ import PIL.ImageDraw
 import PIL.ImageFont
 from numpy.typing import NDArray
 
+from segconf.overlays.contours import Regions
 from segconf.overlays.layers import Scale
+from segconf.overlays.legend import wrapped
 from segconf.overlays.overlay import NOTICE, Style, overlay
 from segconf.overlays.view import View
 from segconf.results.rows import CaseRow
@@ -29,6 +31,8 @@ def case_sheet(
     maps: tuple[Pixels, NDArray[np.uint16]],
     scale: Scale,
     view: View,
+    *,
+    regions: Regions | None = None,
 ) -> PIL.Image.Image:
     """A page with the contour at the left, the heat map at the right and the row below.
 
@@ -38,6 +42,7 @@ def case_sheet(
         maps: mask and confidence levels, each (H, W).
         scale: levels of the overlays.
         view: how the slice is shown.
+        regions: inside of the contours that the scale shows; see `overlay`.
     """
     page = PIL.Image.new("RGB", _PAGE, "white")
     draw = PIL.ImageDraw.Draw(page)
@@ -46,7 +51,8 @@ def case_sheet(
     width = (_PAGE[0] - 2 * _MARGIN - _GAP) // 2
     styles: tuple[Style, ...] = ("contour", "heatmap")
     for number, style in enumerate(styles):
-        panel = PIL.Image.fromarray(overlay(image, *maps, style=style, scale=scale, view=view))
+        picture = overlay(image, *maps, style=style, scale=scale, regions=regions, view=view)
+        panel = PIL.Image.fromarray(picture)
         panel.thumbnail((width, _PANEL_HEIGHT), PIL.Image.Resampling.BICUBIC)
         left = _MARGIN + number * (width + _GAP) + (width - panel.width) // 2
         page.paste(panel, (left, _MARGIN + 50))
@@ -57,7 +63,8 @@ def case_sheet(
         draw.text((x, y), name, _QUIET, small)
         draw.text((x, y + 24), value, _INK, text)
     flags = "; ".join(row.flags) or "nothing stands out"
-    draw.text((_MARGIN, top + 2 * 64 + 20), f"Flags: {flags}", _INK, text)
+    lines = wrapped(f"Flags: {flags}", _PAGE[0] - 2 * _MARGIN, text)
+    draw.text((_MARGIN, top + 2 * 64 + 20), "\n".join(lines), _INK, text)
     draw.text((_MARGIN, _PAGE[1] - _MARGIN), f"For {NOTICE}.", _QUIET, small)
     return page
 

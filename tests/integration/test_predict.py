@@ -265,6 +265,9 @@ def test_export_renders_the_same_overlays_and_others(tmp_path, maps):
         run("export", maps, "--out", tmp_path / "x", "--shade", 3)
 
     run("export", maps, "--out", tmp_path / "pdf", "--format", "pdf", "--case", "0", "--case", "2")
+    for option, value in (("--style", "heatmap"), ("--max-side", 64)):
+        with pytest.raises(ConfigError, match=f" = {value}: a page of a pdf"):
+            run("export", maps, "--out", tmp_path / "x", "--format", "pdf", option, value)
     document = (tmp_path / "pdf" / "cases.pdf").read_bytes()
     assert document.startswith(b"%PDF")
     assert document.rindex(b"/Count 2") > document.rindex(b"/Count 1")

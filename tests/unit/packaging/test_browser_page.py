@@ -11,6 +11,7 @@ from importlib.resources import files
 import numpy as np
 import onnx
 import pytest
+from typer.testing import CliRunner
 
 from segconf.confidence import probabilities_of
 from segconf.devices import resolve_device
@@ -22,6 +23,7 @@ from segconf.packaging.browser_page import AFTER, BEFORE, WORKER, package_page, 
 from segconf.packaging.grid_graph import build_grid_graph, with_half_weights
 from segconf.packaging.page_model import graph_inputs, page_model
 from segconf.review import page as review
+from segconf_cli.main import app
 from tests.model_pages import NO_RUNTIME, small_run
 from tests.tiny_models import disc
 
@@ -146,6 +148,8 @@ def test_the_page_knows_the_model_but_not_where_it_lay(model, page):
 def test_what_is_no_page_of_pictures_is_refused(tmp_path, model, inside, monkeypatch):
     with pytest.raises(ConfigError, match=r"a page is called NAME\.html"):
         package_page(model.file.parent, tmp_path / "page.htm")
+    arguments = ["package", "isic2017", "--out", "a.onnx", "--runtime", "a.tgz"]
+    assert "--runtime: is for a page" in str(CliRunner().invoke(app, arguments).exception)
     monkeypatch.setattr(browser_page, "find_runtime", lambda _: NO_RUNTIME)
     monkeypatch.setattr(browser_page, "page_model", lambda _: inside)
     monkeypatch.setattr(browser_page, "LARGEST", 1000)
