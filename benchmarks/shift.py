@@ -1,7 +1,8 @@
 """Confidence at home and away: the test images of runs as other cameras would have seen them.
 
 Each corruption has three strengths. Images are corrupted at the resolution of their files, then
-brought to the grid of the network; masks stay. AURC and ECE are those of all pixels.
+brought to the grid of the network; masks stay. AURC and ECE are those of all pixels, by the
+network's own confidence: a calibration of the run is left out.
 
 With --keep, the numbers of each run are left beside its kept evaluation, for `table.py`. What is
 there already is not measured again.
@@ -19,11 +20,13 @@ from pathlib import Path
 import cv2
 import numpy as np
 import PIL.Image
+import torch
 from numpy.typing import NDArray
 
 from segconf.files import make_folder, write_text
 from segconf.images.resizing import slices_on_grid
-from segconf.inference.model import Model, load_model
+from segconf.inference.model import Model
+from segconf.inference.torch_model import TorchModel
 from segconf.metrics.streaming import ConfidenceMetrics
 from segconf.runs.run_cases import GridCases, masked_cases
 from segconf.runs.run_folder import RunFolder
@@ -100,7 +103,7 @@ def main() -> None:
 
 def measure_all(run: Path, data: Path | None, split: str) -> dict[str, dict[str, float]]:
     """mIoU, AURC and ECE at home and under every corruption, shown on the way."""
-    model = load_model(run, device="cpu")
+    model = TorchModel(run, device=torch.device("cpu"), calibrated=False)
     kinds: dict[str, tuple[Corruption, int] | None] = {"home": None}
     for name, corrupt in CORRUPTIONS.items():
         kinds |= {f"{name} {strength + 1}": (corrupt, strength) for strength in range(3)}
