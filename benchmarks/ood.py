@@ -18,13 +18,15 @@ import PIL.Image
 import PIL.ImageFilter
 from numpy.typing import NDArray
 
+from segconf.data.cases import Case
+from segconf.data.datasets.dataset import find_cases
 from segconf.images.recompression import Recompression
 from segconf.images.types import Image
 from segconf.inference.model import Model, load_model
 from segconf.ood.evaluation import detection_metrics
 from segconf.runs.run_cases import masked_cases
 from segconf.runs.run_folder import RunFolder
-from segconf.synthetic.generation import DemoParameters, generate_case
+from segconf.synthetic.generation import JPEG_QUALITY, DemoParameters, generate_case
 
 Pixels = NDArray[np.uint8]
 """(C, H, W)."""
@@ -102,16 +104,25 @@ def changed(model: Model, paths: Sequence[Path], change: Change) -> Iterator[Pix
 
 
 def synthetic(seed: int) -> Iterator[Pixels]:
-    """Images like those of `segconf data demo`, in which seed 0 is used."""
+    """Images as the files of `segconf data demo` hold them, in which seed 0 is used."""
     size = DemoParameters().size
+    saved = Recompression(size, PIL.Image.Resampling.LANCZOS, JPEG_QUALITY)
     cases = (generate_case(seed, number, size)[0] for number in range(SYNTHETIC_IMAGES))
-    return (pixels.transpose(2, 0, 1) for pixels in cases)
+    return (saved.apply(pixels.transpose(2, 0, 1)) for pixels in cases)
+
+
+def own_cases(run: Path, split: str, data: Path | None) -> Sequence[Case]:
+    """Images of a split of the run; those of ISIC 2017 for a pretrained model."""
+    if run.is_dir():
+        return masked_cases(RunFolder(run), split, data)[0]
+    found = find_cases("isic", data)
+    return found.test if split == "test" else found.validation
 
 
 def main() -> None:
     """Print both tables."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("run", type=Path)
+    parser.add_argument("run", type=Path, help="run folder, or name of a pretrained model")
     parser.add_argument("--data", type=Path)
     parser.add_argument("--native", type=Path, required=True)
     parser.add_argument("--em", type=Path, required=True)
@@ -123,8 +134,7 @@ def main() -> None:
     if model.detector is None:
         raise SystemExit(f"no detector: segconf train --resume {options.run}")
     limit = model.detector.threshold
-    cases, _ = masked_cases(RunFolder(options.run), options.split, options.data)
-    paths = [case.image_path for case in cases]
+    paths = [case.image_path for case in own_cases(options.run, options.split, options.data)]
     own = scores(model, (model.read(path).pixels for path in paths))
     print(f"{'own images':32} flagged")
     print(f"{options.split + ' images':32} {(own > limit).mean():7.1%}  bar {LIMIT_OWN:.0%}")
@@ -148,7 +158,7 @@ def main() -> None:
     for name, found in others.items():
         auroc = detection_metrics(own, found)["auroc"]
         print(f"{name:32} {auroc:7.3f}  {BARS[name]:.2f}  {(found > limit).mean():7.1%}")
-    size = (options.run / "ood.safetensors").stat().st_size
+    size = model.file.with_name("ood.safetensors").stat().st_size
     print(f"\nood.safetensors {size:,} bytes; {time.perf_counter() - started:.0f} s")
 
 

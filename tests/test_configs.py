@@ -50,6 +50,7 @@ def test_every_protocol_fits_its_experiment_file(path):
     [
         ("isic2017_equal_cost.yaml", 1389, 125),
         ("isic2017_equal_cost.yaml", 1389, 250),
+        ("isic2017_cpu.yaml", 220, 20),
         ("cifar10_cpu.yaml", 18_000, 1000),
         ("isic2017_diagnosis_cpu.yaml", 1389, 278),
     ],
