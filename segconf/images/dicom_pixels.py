@@ -109,6 +109,14 @@ def intensities(dataset: Any, values: NDArray[Any], group: Any = None) -> NDArra
 _RESCALE = ("RescaleSlope", "RescaleIntercept")
 
 
+def changes_values(dataset: Any) -> bool:
+    """Whether the units of the modality are others than the stored values."""
+    if "ModalityLUTSequence" in dataset:
+        return True
+    slope, intercept = (dataset.get(name) for name in _RESCALE)
+    return (1 if slope is None else float(slope), float(intercept or 0)) != (1, 0)
+
+
 def check_grey(dataset: Any, shown: object) -> None:
     """Refuse grey pixels whose meaning is not known.
 

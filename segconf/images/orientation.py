@@ -28,6 +28,8 @@ _VIEWS = ("LIP", "PIL", "SPL")
 _AXIAL = 2
 _THICK = 2.0
 _SAME_GRID = 0.5
+_ROUNDED = 1e-3
+"""Relative differences of lengths that may come from the rounding of a file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,11 +157,19 @@ def affine_of(
 
 
 def spacing_of(affine: Affine, axes: int) -> tuple[float, ...] | None:
-    """Distance between pixel centres along (H, W) or (D, H, W); None where one is no distance."""
+    """Distance between pixel centres along (H, W) or (D, H, W); None where one is no distance.
+
+    That of slices is across them: it is less than the step between two where a series is tilted.
+    """
     steps = np.linalg.norm(affine[:3, :3], axis=0)[:axes]  # columns, rows, slices
     if not (np.isfinite(steps) & (steps > 0)).all():
         return None
-    return tuple(float(step) for step in steps[::-1])
+    column, row, *across = (float(step) for step in steps)
+    if across:
+        distance = abs(float(np.linalg.det(affine[:3, :3]))) / (row * column)
+        if distance < (1 - _ROUNDED) * across[0]:
+            across = [distance]
+    return (*across, row, column) if all(across) else None
 
 
 def _voxel_map(
@@ -188,7 +198,8 @@ def _slice_axis(steps: NDArray[np.float64], shape: Shape, axial: int) -> int:
     if single:
         return single[0]
     order = np.argsort(steps)
-    if steps[order[-1]] >= _THICK * steps[order[-2]]:
+    # Files round their numbers: one that is read as float32 must have the axis that it was given.
+    if steps[order[-1]] >= _THICK * (1 - _ROUNDED) * steps[order[-2]]:
         return int(order[-1])
     return axial
 

@@ -60,6 +60,7 @@ class Header:
         channels: channels of the file without alpha; a palette counts as colour.
         affine: of the pixels as they will be read; None for pictures.
         orientation: of the file; None for pictures.
+        pixel_spacing: millimetres between rows and columns of a picture; None where unknown.
     """
 
     size: Size
@@ -67,13 +68,22 @@ class Header:
     channels: int
     affine: Affine | None = None
     orientation: Orientation | None = None
+    pixel_spacing: tuple[float, float] | None = None
 
     def spacing(self, size: Size | None = None) -> tuple[float, ...] | None:
         """Millimetres between (slices,) rows and columns, on another grid where one is given."""
         if self.affine is None:
-            return None
+            return self.pixel_spacing and resized_spacing(self.pixel_spacing, self.size, size)
         affine = affine_of(self.affine, self.size, slice_index=None, size=size)
         return spacing_of(affine, 2 if self.slices == 1 else 3)
+
+
+def resized_spacing(
+    spacing: tuple[float, float], old: Size, new: Size | None
+) -> tuple[float, float]:
+    """Millimetres between rows and columns after resizing, where a size is given."""
+    height, width = old if new is None else new
+    return spacing[0] * old[0] / height, spacing[1] * old[1] / width
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """`predict --dicom`: the results of a prediction folder as DICOM objects of the source study."""
 
 import importlib.util
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -176,9 +177,18 @@ class _Frames:
         return cls(Source.of([_header(file, path) for file in files]), stack)
 
     def stored(self, values: NDArray[Any]) -> NDArray[Any]:
-        """Frames (N, rows, columns) as the source stores them, of (H, W) or (D, H, W)."""
+        """Frames (N, rows, columns) as the source stores them, of (H, W) or (D, H, W).
+
+        Raises:
+            DataError: the values are those of another grid.
+        """
         if self.stack is None:
             return values[None]
+        if values.shape[-2:] != self.stack.shape[1:] or values.size != math.prod(self.stack.shape):
+            raise DataError(
+                f"{self.stack.path}: its map is {values.shape}, the series {self.stack.shape}. "
+                "Predict it again."
+            )
         volume = values.reshape(self.stack.shape)
         planes = self.stack.orientation.voxels(volume).transpose(2, 1, 0)  # (N, rows, columns)
         # Slices of files keep their order; frames of one file take that of the file.

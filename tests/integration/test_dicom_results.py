@@ -18,12 +18,12 @@ import pydicom
 import pytest
 
 from segconf.config.segments import SKIN_LESION, read_codes
-from segconf.errors import ConfigError
+from segconf.errors import ConfigError, DataError
 from segconf.inference.model import load_model
 from segconf.inference.pipeline import PredictOptions
 from segconf.inference.predict import predict
 from segconf.inference.sources import find_images
-from segconf.packaging.dicom_results import check_sources, unwritten, write_dicom
+from segconf.packaging.dicom_results import _Frames, check_sources, unwritten, write_dicom
 from segconf.results.prediction_folder import PredictionFolder
 from tests.dicom_objects import enhanced, photograph, series
 from tests.tiny_models import write_checkpoint, write_picture
@@ -275,3 +275,13 @@ def wait_for(url):
         else:
             return
     raise TimeoutError(url)
+
+
+def test_a_map_of_another_grid_is_refused(maps):
+    source = next(
+        s for s in find_images([maps.path.parent / "in"]).items if CASES["ct"] in str(s.path)
+    )
+    frames = _Frames.of(source.path)
+    assert frames.stored(np.zeros((5, 36, 48), np.uint8)).shape == (5, 36, 48)
+    with pytest.raises(DataError, match=r"its map is \(36, 5, 48\)"):  # as many values
+        frames.stored(np.zeros((36, 5, 48), np.uint8))

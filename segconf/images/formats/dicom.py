@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from segconf.errors import DataError
 from segconf.images.dicom_files import PICTURE_SUFFIX, files_of, open_dicom
 from segconf.images.dicom_pixels import (
+    changes_values,
     check_grey,
     check_image,
     colours,
@@ -32,6 +33,7 @@ from segconf.images.types import (
     ReadOptions,
     Window,
     check_ceiling,
+    resized_spacing,
 )
 from segconf.images.volumes import percentile_window, to_bytes, with_channels
 
@@ -58,7 +60,8 @@ class Dicom(ImageFormat):
                 return open_segmentation(dataset, path).header()
             _check_picture(dataset, path)
             size = int(dataset.Rows), int(dataset.Columns)
-            return Header(size=size, slices=1, channels=3 if is_colour(dataset) else 1)
+            channels = 3 if is_colour(dataset) else 1
+            return Header(size, slices=1, channels=channels, pixel_spacing=_spacing(dataset))
 
     def read_image(self, path: Path, options: ReadOptions) -> Image:
         """Pixels (C, H, W); a spacing where the file has one."""
@@ -80,9 +83,8 @@ class Dicom(ImageFormat):
             raise DataError(f"{path}: the picture has another size than its header says.")
         pixels = with_channels(path, pixels, options.channels, is_colour=colour)[:, 0]
         if options.size is not None:
-            scale = [old / new for old, new in zip(size, options.size, strict=True)]
             pixels = resize_pixels(np.ascontiguousarray(pixels), options.size)
-            spacing = spacing and (spacing[0] * scale[0], spacing[1] * scale[1])
+            spacing = spacing and resized_spacing(spacing, size, options.size)
         return Image(np.ascontiguousarray(pixels), path, spacing=spacing)
 
     def read_labels(self, path: Path, slice_index: int | None) -> NDArray[Any]:
@@ -114,7 +116,7 @@ def _grey(dataset: Any, path: Path, window: Window | None) -> ByteArray:
     values = decoded(dataset, path)
     chosen = window or header_window(dataset, path)
     plain = int(dataset.BitsStored) == _EIGHT and not int(dataset.get("PixelRepresentation") or 0)
-    if chosen is None and plain and "RescaleSlope" not in dataset:
+    if chosen is None and plain and not changes_values(dataset):
         pixels = values.astype(np.uint8)[None, None]
     else:
         levels = intensities(dataset, values)

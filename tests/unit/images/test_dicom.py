@@ -132,6 +132,26 @@ def test_monochrome1_is_inverted_and_signed_pixels_are_signed(tmp_path):
     np.testing.assert_array_equal(read_image(path, channels=1).pixels[0], [[255, 191], [127, 0]])
 
 
+def test_eight_bits_without_a_window_are_taken_as_they_are(tmp_path):
+    stored = np.array([[100, 120], [110, 105]], np.uint8)
+    rescaled = {"RescaleSlope": "1", "RescaleIntercept": "0"}
+    for name, elements in {"plain": {}, "same": rescaled}.items():
+        path = photograph(tmp_path / f"{name}.dcm", stored, photometric="MONOCHROME2", **elements)
+        np.testing.assert_array_equal(read_image(path, channels=1).pixels[0], stored)
+    other = photograph(
+        tmp_path / "b.dcm", stored, photometric="MONOCHROME2", **rescaled | {"RescaleSlope": "2"}
+    )
+    assert read_image(other, channels=1).pixels.max() == 255  # in units of their own
+
+
+def test_the_header_of_a_picture_knows_its_spacing(tmp_path):
+    path = photograph(tmp_path / "a.dcm", PICTURE, PixelSpacing=[0.5, 0.25])  # 20 x 30 pixels
+    header = read_header(path)
+    assert header.spacing() == read_image(path).spacing == (0.5, 0.25)
+    assert header.spacing((10, 15)) == read_image(path, size=(10, 15)).spacing == (1.0, 0.5)
+    assert read_header(photograph(tmp_path / "b.dcm", PICTURE)).spacing((10, 15)) is None
+
+
 def test_a_series_lies_where_another_library_puts_it(tmp_path):
     uid = series(tmp_path / "QUIXOTTE_ZELDA", VOLUME)
     source = found(tmp_path)

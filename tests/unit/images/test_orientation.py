@@ -1,6 +1,7 @@
 """Volumes in any orientation: read as a radiologist sees them, written as they were stored."""
 
 import itertools
+import math
 
 import nibabel
 import numpy as np
@@ -10,7 +11,7 @@ from nibabel.orientations import axcodes2ornt, inv_ornt_aff, ornt_transform
 from segconf.errors import DataError
 from segconf.images.io import read_confidence, read_header, read_image, write_confidence, write_mask
 from segconf.images.masks import read_mask
-from segconf.images.orientation import Orientation
+from segconf.images.orientation import Orientation, spacing_of
 
 EVERY_STORAGE = [
     "".join(codes)
@@ -194,3 +195,25 @@ def test_a_mask_without_orientation_is_refused_beside_an_image_with_one(tmp_path
     with pytest.raises(DataError, match=r"a\.nii: its image does not say how the patient lay"):
         read_mask(known, image=read_header(unknown))
     assert read_mask(unknown, image=read_header(unknown)).shape == (3, 5, 4)
+
+
+@pytest.mark.parametrize("start", np.arange(-60, -50, 0.37))
+def test_slices_twice_as_thick_stay_slices_when_numbers_are_rounded(start):
+    # Sagittal: columns lead back, rows down, slices 1.6 mm apart to the left.
+    affine = np.array(
+        [[0, 0, -1.6, start], [-0.8, 0, 0, 40], [0, -0.8, 0, 90], [0, 0, 0, 1]], np.float64
+    )
+    affine[:3, :3] *= 1 + 1e-8 * start
+    once, again = (Orientation.of(matrix, (40, 30, 20)) for matrix in (affine, affine.astype("f4")))
+    assert once.shape((40, 30, 20)) == again.shape((40, 30, 20)) == (20, 30, 40)
+
+
+def test_the_distance_of_tilted_slices_is_across_them():
+    # A gantry tilted by 20 degrees: slices are 5 mm apart along the table.
+    tilt = np.radians(20)
+    affine = np.eye(4)
+    affine[:3, :3] = np.array([[0.8, 0, 0], [0, 0.8 * np.cos(tilt), 0], [0, 0.8 * np.sin(tilt), 5]])
+    assert spacing_of(affine, 3) == pytest.approx((5 * np.cos(tilt), 0.8, 0.8))
+    assert math.prod(spacing_of(affine, 3)) == pytest.approx(abs(np.linalg.det(affine[:3, :3])))
+    assert spacing_of(affine, 2) == pytest.approx((0.8, 0.8))
+    assert spacing_of(np.diag([0.8, 0.8, 5, 1]), 3) == (5, 0.8, 0.8)
