@@ -5,6 +5,10 @@ import os
 # Tests run side by side: one thread each, also in the processes that they start. Libraries read it
 # when they are imported.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# With one of these, typer takes every output for a terminal: help in colours, cut by escape codes.
+os.environ.pop("GITHUB_ACTIONS", None)
+os.environ.pop("FORCE_COLOR", None)
+os.environ.pop("PY_COLORS", None)
 
 import sys
 import threading
@@ -86,10 +90,15 @@ def folder_dataset(tmp_path):
 
 @pytest.fixture
 def shared():
-    """Folder of real data and weights; the test is skipped where there is none."""
-    if not SHARED.is_dir():
-        pytest.skip("no folder of real data beside the repository")
-    return SHARED
+    """Path of real data or weights, such as `data/isic2017`; without it the test is skipped."""
+
+    def find(name):
+        path = SHARED / name
+        if not path.exists():
+            pytest.skip(f"{path}: these real files are not at hand")
+        return path
+
+    return find
 
 
 @pytest.fixture

@@ -150,7 +150,7 @@ def test_demo_data_is_made_once(tmp_path, monkeypatch):
 
 
 def test_real_isic_is_complete_and_sound(shared):
-    result = in_process("data", "isic", "--data", shared / "data/isic2017", "--verify")
+    result = in_process("data", "isic", "--data", shared("data/isic2017"), "--verify")
     assert result.exit_code == 0
     for numbers in ("1389", "150", "200"):
         assert result.stdout.count(f" {numbers} ") == 2
@@ -163,7 +163,7 @@ def test_real_grey_microscopy_with_one_channel(shared):
     from segconf.data.datasets.dataset import FindOptions, find_cases
     from segconf.data.preprocessing import Preprocessing
 
-    root = shared / "data/isbi2012_em"
+    root = shared("data/isbi2012_em")
     found = find_cases(str(root), options=FindOptions(0, 0))
     assert (len(found.training), found.problems) == (30, ())
     cache = PixelCache(root, Preprocessing((512, 512), channels=1))

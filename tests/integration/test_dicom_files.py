@@ -51,7 +51,7 @@ def test_files_of_every_kind_are_predicted_or_refused(tmp_path):
 
 
 def test_real_series_are_predicted(tmp_path, shared):
-    sources = find_images([shared / "data/dicom_mr"])
+    sources = find_images([shared("data/dicom_mr")])
     report = predict(brightness_model(tmp_path), sources, tmp_path / "maps")
     assert [(row.slices, row.error) for row in report.rows] == [(32, ""), (22, "")]
 

@@ -70,7 +70,7 @@ def copies(request, tmp_path):
         affine = np.diag([1.2, 0.9, 1.5, 1.0])
         image = voxels.astype(np.float32)
     else:
-        path = sorted((request.getfixturevalue("shared") / "data/hippocampus/images").iterdir())[0]
+        path = sorted(request.getfixturevalue("shared")("data/hippocampus/images").iterdir())[0]
         file = nibabel.load(path)
         image, affine = np.asarray(file.dataobj), file.affine
         mask = np.asarray(nibabel.load(path.parents[1] / "masks" / path.name).dataobj)

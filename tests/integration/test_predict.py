@@ -25,7 +25,6 @@ from segconf_cli.main import app
 from tests.tiny_models import disc, write_checkpoint, write_picture
 
 ROOT = Path(__file__).resolve().parents[2]
-NATIVE = ROOT.parent / "shared" / "data" / "isic2017_native" / "images"
 
 
 def run(*arguments):
@@ -341,11 +340,11 @@ def test_without_checkpoint_the_newest_finished_run_is_taken(tmp_path, images, m
     assert "model: runs/new (the newest finished run under runs)" in result.output
 
 
-@pytest.mark.skipif(not NATIVE.is_dir(), reason="the native ISIC images are not at hand")
 def test_real_images_keep_their_size_and_masks_are_the_argmax_that_evaluation_sees(
-    tmp_path, checkpoint
+    tmp_path, checkpoint, shared
 ):
-    paths = sorted(NATIVE.glob("*.jpg"))[:3]  # 1024 x 768 and 4288 x 2848
+    # 1024 x 768 and 4288 x 2848
+    paths = sorted(shared("data/isic2017_native/images").glob("*.jpg"))[:3]
     run("predict", *paths, "--out", tmp_path / "maps", "--checkpoint", checkpoint)
     model = load_model(checkpoint, device="cpu")
     for path in paths:

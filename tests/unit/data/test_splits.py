@@ -172,9 +172,9 @@ def test_problems_are_told_when_they_explain_the_missing_masks():
 def test_lists_of_the_paper_are_found(shared):
     from segconf.data.datasets.dataset import find_cases
 
-    found = find_cases("isic", shared / "data/isic2017")
+    found = find_cases("isic", shared("data/isic2017"))
     for count in (125, 250, 500):
-        path = shared / f"data/isic2017_splits/labeled_{count}.txt"
+        path = shared(f"data/isic2017_splits/labeled_{count}.txt")
         assert len(labeled_ids(found, labeled_list=path)) == count
 
 

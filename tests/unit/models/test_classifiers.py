@@ -275,7 +275,7 @@ def test_a_size_that_a_network_cannot_take_is_named():
 
 
 def test_real_weights_load(shared):
-    path = shared / "weights" / "tf_efficientnet_lite0.pth"
+    path = shared("weights/tf_efficientnet_lite0.pth")
     weights = torch.load(path, weights_only=True)
     assert "classifier.weight" in weights
     model = build_classifier(config("tf_efficientnet_lite0", str(path), classes=3))

@@ -194,7 +194,8 @@ def test_a_file_is_found_in_the_folder_of_the_weights(tmp_path, resnet, monkeypa
     ],
 )
 def test_real_weights_load(shared, file, encoder):
-    weights = torch.load(shared / "weights" / file, weights_only=True)
-    loaded = load(shared / "weights" / file, encoder)
+    path = shared(f"weights/{file}")
+    weights = torch.load(path, weights_only=True)
+    loaded = load(path, encoder)
     first = next(value for value in loaded.values() if value.ndim == 4)
     assert any(torch.equal(first, value) for value in weights.values())
