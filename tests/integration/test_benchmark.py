@@ -224,10 +224,8 @@ def test_an_interrupt_stops_the_processes_and_the_next_call_goes_on(request_, pr
         os.kill(os.getpid(), signal.SIGINT)
 
     threading.Thread(target=interrupt_after_an_epoch).start()
-    started = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
         carry_out(runs, request, Launcher(pretender, jobs=2), lambda _status: None)
-    assert time.monotonic() - started < 15
     log = (request.out / "logs/softmax-4-seed0.log").read_text().splitlines()
     assert log[-2:] == ["training", "interrupted"]
 
@@ -261,7 +259,8 @@ def test_a_process_that_does_not_listen_is_ended(tmp_path, monkeypatch):
     )
     log = tmp_path / "log"
     process = execution.command_launcher([sys.executable, str(script)])([], log, os.environ)
-    while "deaf" not in log.read_text():
+    patience = time.monotonic() + 20
+    while "deaf" not in log.read_text() and time.monotonic() < patience:
         time.sleep(0.02)
     execution.stop_all([process])
     assert process.poll() == -signal.SIGKILL

@@ -3,7 +3,6 @@
 import io
 import json
 import shutil
-import socket
 import subprocess
 import time
 import urllib.error
@@ -26,6 +25,7 @@ from segconf.inference.sources import find_images
 from segconf.packaging.dicom_results import _Frames, check_sources, unwritten, write_dicom
 from segconf.results.prediction_folder import PredictionFolder
 from tests.dicom_objects import enhanced, photograph, series
+from tests.ports import free_ports
 from tests.tiny_models import write_checkpoint, write_picture
 
 RNG = np.random.default_rng(0)
@@ -208,7 +208,7 @@ def test_other_images_are_refused_before_anything_is_predicted(tmp_path):
 @needs("Orthanc")
 @needs("storescu")
 def test_a_pacs_keeps_every_object_unchanged(maps, tmp_path):
-    http, dicom = free_port(), free_port()
+    http, dicom = free_ports(2)
     settings = {
         "HttpPort": http,
         "DicomPort": dicom,
@@ -252,12 +252,6 @@ def retrieved(server, sent):
     answer = ask(f"{server}/dicom-web/{place}/instances/{sent.SOPInstanceUID}")
     boundary, rest = answer.split(b"\r\n", 1)
     return rest.split(b"\r\n\r\n", 1)[1].rsplit(b"\r\n" + boundary, 1)[0]
-
-
-def free_port():
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
 
 
 def ask(url, content=None):

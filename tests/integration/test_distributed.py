@@ -3,7 +3,6 @@
 import csv
 import json
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -26,6 +25,7 @@ from segconf.processes import ProcessGroup, joined
 from segconf.training import validation
 from segconf.training.history_maps import history_maps
 from segconf.training.step import StepOptions, TwoViews, step_terms
+from tests.ports import free_ports, meet
 from tests.training_runs import (
     Interrupter,
     TinyNetwork,
@@ -38,12 +38,6 @@ from tests.training_runs import (
 ROOT = Path(__file__).resolve().parents[2]
 SIZE = (4, 5)
 OPTIONS = StepOptions(epoch=4, record=True, rank=True, batch_norm_training=True)
-
-
-def free_port():
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        return listening.getsockname()[1]
 
 
 def small_network():
@@ -94,12 +88,13 @@ def loss_and_gradient(group, labeled, unlabeled):
     return loss.item(), [parameter.grad for parameter in network.parameters()]
 
 
-def one_rank(rank, ports, dataset, out):
+def one_rank(rank, dataset, out):
     """Everything that needs two processes, in one go: starting them takes seconds."""
     # A port per group: the next one must not meet the store of the last, which may still close.
-    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(ports[0])}
-    os.environ |= {"RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_RANK": str(rank)}
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "WORLD_SIZE": "2"}
+    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank)}
     torch.set_num_threads(1)
+    meet(rank, out / "port1")
     with joined(torch.device("cpu")) as group:
         split = ([0, 1, 2], [0, 1]) if rank == 0 else ([3, 4], [2, 3, 4, 5])
         torch.save(loss_and_gradient(group, *split), out / f"step{rank}.pt")
@@ -120,17 +115,17 @@ def one_rank(rank, ports, dataset, out):
         kept.append(TinyNetwork())
         return kept[-1]
 
-    os.environ["MASTER_PORT"] = str(ports[1])
+    meet(rank, out / "port2")
     train_tiny(dataset, out / "run", network=network)
     # The first network is trained; another one is built to load the best weights at the end.
     torch.save((sum(seen), kept[0].state_dict()), out / f"trained{rank}.pt")
     interrupter = Interrupter(2, 1) if rank == 0 else None
-    os.environ["MASTER_PORT"] = str(ports[2])
+    meet(rank, out / "port3")
     try:
         train_tiny(dataset, out / "interrupted", listener=interrupter)
     except (KeyboardInterrupt, RuntimeError) as error:
         (out / f"interrupted{rank}.txt").write_text(type(error).__name__)
-    os.environ["MASTER_PORT"] = str(ports[3])
+    meet(rank, out / "port4")
     train_tiny(dataset, out / "interrupted", resume=True)
 
 
@@ -156,7 +151,7 @@ def two_ranks(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SEGCONF_CACHE", str(out / "cache"))
         patch.setenv("OMP_NUM_THREADS", "1")
-        mp.spawn(one_rank, ([free_port() for _ in range(4)], root, out), nprocs=2)
+        mp.spawn(one_rank, (root, out), nprocs=2)
     return out
 
 
@@ -239,7 +234,7 @@ def test_torchrun_trains_and_resumes(tmp_path, folder_dataset):
         return subprocess.run(
             [
                 *(sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"),
-                *("--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{free_port()}"),
+                *("--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{free_ports(1)[0]}"),
                 *("-m", "segconf_cli", "train", *arguments),
             ],
             env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": f"{ROOT}:{ROOT / 'cli'}"},

@@ -3,7 +3,6 @@
 import csv
 import json
 import os
-import socket
 
 import nibabel
 import numpy as np
@@ -33,6 +32,7 @@ from segconf.processes import ProcessGroup
 from segconf.results.rows import OUT_OF_DISTRIBUTION
 from segconf_cli.main import app
 from tests.conftest import write_folder
+from tests.ports import meet
 from tests.training_runs import Interrupter, train_tiny
 from tests.untrained_runs import untrained_run
 
@@ -165,10 +165,11 @@ def test_the_detector_of_older_weights_is_refused_and_replaced(folder_dataset, t
     assert_detector_of(run, folder_dataset)
 
 
-def one_rank(rank, port, dataset, out):
-    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    os.environ |= {"RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_RANK": str(rank)}
+def one_rank(rank, dataset, out):
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "WORLD_SIZE": "2"}
+    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank)}
     torch.set_num_threads(1)
+    meet(rank, out / "port")
     train_seeing(dataset, out / "run", training__epochs=2)
     # Threads of the process group sometimes abort a process that ends while the others go on.
     os._exit(0)
@@ -179,10 +180,7 @@ def test_two_ranks_gather_the_features_of_all_images_in_order(tmp_path, monkeypa
     write_folder(root / "val", 3, first=100)
     write_folder(root / "test", 1, first=200)
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        port = listening.getsockname()[1]
-    mp.spawn(one_rank, (port, root, tmp_path), nprocs=2)
+    mp.spawn(one_rank, (root, tmp_path), nprocs=2)
     assert_detector_of(tmp_path / "run", root)
 
 

@@ -355,7 +355,8 @@ KILLER = """
             train_tiny(dataset, run, resume=(run / "split.json").exists(), listener=listener)
             os._exit(0)
         if attempt < 4:
-            while not (run / "split.json").exists():
+            patience = time.monotonic() + 60
+            while not (run / "split.json").exists() and time.monotonic() < patience:
                 time.sleep(0.005)
             time.sleep(moments.uniform(0.0, 0.35))
             os.kill(child, signal.SIGKILL)
@@ -373,6 +374,7 @@ def test_killed_again_and_again_at_random_moments(folder_dataset, tmp_path, refe
         capture_output=True,
         text=True,
         check=True,
+        timeout=300,
     )
     assert int(finished.stdout.split()[-1]) >= 2
     assert differences(reference, contents(run)) == []

@@ -104,8 +104,8 @@ def test_dropped_connection_is_continued(tmp_path, server):
 
 
 def test_silent_server_is_left_and_asked_again(tmp_path, server, monkeypatch):
-    monkeypatch.setattr(download, "TIMEOUT", 0.2)
-    server.replies = [Reply(cut=10_000, pause=0.6)]
+    monkeypatch.setattr(download, "TIMEOUT", 1.0)
+    server.replies = [Reply(cut=10_000, pause=3.0)]
     get(tmp_path, server)
     assert_complete(tmp_path)
     assert [seen.range for seen in server.gets] == [None, "bytes=8192-"]

@@ -20,7 +20,6 @@ from segconf.images.io import read_header, read_image, write_mask
 from segconf.images.masks import read_mask
 from segconf.inference.sources import find_images
 from tests.dicom_objects import (
-    OBLIQUE,
     enhanced,
     new_object,
     photograph,
@@ -210,9 +209,6 @@ def test_several_series_of_one_folder_are_told_apart(tmp_path):
     names = [source.case for source in find_images([tmp_path / "x"]).items]
     assert uids < set(names)
     assert len(names) == 3
-
-
-MIXED = [OBLIQUE] * 5 + [[1.0, 0, 0, 0, 1.0, 0]]
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,4 @@
 import math
-import time
 
 import numpy as np
 import pytest
@@ -191,14 +190,6 @@ def test_infinite_nll_only_where_it_was_drawn():
     )
     # Not drawn with probability (3/4)^4 = 0.32: the lower quartile is finite, the upper is not.
     assert result["nll"] == (pytest.approx(math.log(2)), math.inf)
-
-
-def test_six_hundred_images_take_seconds():
-    logits, labels = images(7, 60, size=3000)
-    many = summaries(logits, labels) * 10
-    start = time.process_time()
-    bootstrap_metrics(many, torch.Generator().manual_seed(0), resamples=1000)
-    assert time.process_time() - start < 30
 
 
 def test_units_are_drawn_as_often_as_there_are():
