@@ -8,7 +8,7 @@ import typer
 
 from segconf_cli.display import counted, messages, results
 from segconf_cli.options import MapsPath
-from segconf_cli.outcome import record
+from segconf_cli.outcome import outcome, record
 
 if TYPE_CHECKING:
     from segconf.results.prediction_folder import PredictionFolder
@@ -92,7 +92,10 @@ def _serve(folder: "PredictionFolder", *, port: int, browser: bool) -> None:
     from segconf.review.server import ReviewServer
 
     with ReviewServer(folder, port=port) as server:
-        results().print(server.address, highlight=False)
+        record(address=server.address)
+        # With --json, standard output is for the object, which comes when the server has ended.
+        console = messages() if outcome.as_json else results()
+        console.print(server.address, highlight=False)
         messages().print("The page saves into the folder. Ctrl-C ends the server.", highlight=False)
         if browser:
             webbrowser.open(server.address)

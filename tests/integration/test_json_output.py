@@ -6,25 +6,32 @@ import jsonschema
 import pytest
 
 from segconf import __version__
+from segconf.review.server import ReviewServer
 from segconf_cli.main import COMMANDS
 from segconf_cli.outcome import plain
 from tests.conftest import write_folder
-from tests.training_runs import train_tiny, use_network
+from tests.training_runs import SETTINGS, train_tiny, use_network
 
 TEXT, COUNT, NUMBER = {"type": "string"}, {"type": "integer", "minimum": 0}, {"type": "number"}
 MAYBE = {"type": ["number", "null"]}
 LIST, OBJECT = {"type": "array"}, {"type": "object"}
+MAYBE_TEXT, MAYBE_LIST = {"type": ["string", "null"]}, {"type": ["array", "null"]}
 
 
-def schema(command, **fields):
-    """The object of a command: what all have, and its own fields; no others but `error`."""
+def schema(command, *, optional=None, **fields):
+    """The object of a command: what all have, its own fields, and those it may have; no others."""
     common = {
         "command": {"const": command},
         "version": {"const": __version__},
         "exit_code": {"enum": [0, 2, 3]},
     }
-    properties = {**common, **fields}
-    return {"type": "object", "properties": properties, "required": list(properties)}
+    needed = {**common, **fields}
+    return {
+        "type": "object",
+        "properties": {**needed, **(optional or {})},
+        "required": list(needed),
+        "additionalProperties": False,
+    }
 
 
 SCHEMAS = {
@@ -38,6 +45,7 @@ SCHEMAS = {
         threshold=OBJECT,
         guarantees=LIST,
         next=TEXT,
+        optional={"out_of_distribution": OBJECT},
     ),
     "calibrate": schema("calibrate", run=TEXT, calibration=OBJECT, next=TEXT),
     "predict": schema(
@@ -50,17 +58,54 @@ SCHEMAS = {
         referred=COUNT,
         broken={"type": "array", "items": {"type": "object", "required": ["case", "error"]}},
         next=TEXT,
+        optional={"out_of_distribution": COUNT, "dicom": OBJECT},
     ),
-    "review": schema("review", folder=TEXT, review_page=TEXT, cases=COUNT),
+    "review": schema(
+        "review",
+        folder=TEXT,
+        review_page=TEXT,
+        cases=COUNT,
+        optional={"address": TEXT, "decisions": LIST, "masks": LIST, "replaced": LIST},
+    ),
     "export": schema("export", folder=TEXT, files={"type": "array", "items": TEXT}),
-    "triage": schema("triage", folder=TEXT, images=COUNT, mean_dice=NUMBER, referred=LIST),
+    "triage": schema(
+        "triage",
+        folder=TEXT,
+        images=COUNT,
+        mean_dice=NUMBER,
+        referred_fraction=NUMBER,
+        kept_dice=NUMBER,
+        optional={"referred": LIST},
+    ),
     "query": schema("query", list=TEXT, contact_sheet=TEXT, choices=LIST, next=TEXT),
-    "compare": schema("compare", comparison={"type": "object", "required": ["rows", "baseline"]}),
-    "score": schema("score", metrics=OBJECT, about=OBJECT),
+    "compare": schema(
+        "compare",
+        comparison={"type": "object", "required": ["rows", "baseline"]},
+        folder=MAYBE_TEXT,
+    ),
+    "score": schema(
+        "score",
+        about=OBJECT,
+        metrics=OBJECT,
+        intervals=OBJECT,
+        per_image=OBJECT,
+        folder=MAYBE_TEXT,
+        aurc_bounds=MAYBE_LIST,
+        nll_bounds=MAYBE_LIST,
+    ),
     "data": schema("data", folder=TEXT, parts=LIST, notes=LIST, problems=LIST),
     "doctor": schema("doctor", findings={"type": "array", "items": OBJECT, "minItems": 1}),
     "models": schema("models", models={"type": "array", "items": OBJECT, "minItems": 1}),
     "history": schema("history", folder=TEXT, images=COUNT, epochs=COUNT),
+    "train": schema(
+        "train",
+        run=TEXT,
+        method=TEXT,
+        networks={"type": "array", "items": OBJECT, "minItems": 1},
+        next=TEXT,
+    ),
+    "surrogates": schema("surrogates", folder=TEXT, runs={"type": "array", "items": OBJECT}),
+    "package": schema("package", path=TEXT, bytes=COUNT, difference=NUMBER),
 }
 
 
@@ -83,7 +128,7 @@ def answer(segconf, monkeypatch):
     def run(command, *arguments, code=0):
         ended, out, _ = segconf(command, *arguments, "--json")
         found = json.loads(out)  # one object, and nothing else
-        assert ended == found["exit_code"] == code
+        assert ended == found["exit_code"] == code, found
         if code == 0:
             jsonschema.validate(found, SCHEMAS[command])
         return found
@@ -112,6 +157,36 @@ def test_the_journey_of_a_run(answer, trained, tmp_path):
     scored = answer("score", maps, root / "test/masks")
     assert scored["about"]["images"] == 3
     assert answer("data", root)["problems"] == []
+
+
+def test_a_training_its_package_and_its_surrogates(answer, trained, tmp_path):
+    _, root = trained
+    chosen = SETTINGS | {"training.epochs": 2, "training.snapshots": 2}
+    options = [part for name, value in chosen.items() for part in ("--set", f"{name}={value}")]
+    learned = answer("train", root, "--out", "run", "--method", "softmax", *options)
+    (network,) = learned["networks"]
+    assert (network["folder"], network["epochs"]) == ("run", 2)
+    assert learned["next"] == "segconf evaluate run"
+    assert [one["run"] for one in answer("surrogates", "run")["runs"]] == ["run"]
+    written = answer("package", "run", "--format", "onnx", "--out", "model.onnx")
+    assert written["bytes"] == (tmp_path / "model.onnx").stat().st_size
+
+
+def test_a_server_tells_its_address_at_once_and_at_the_end(segconf, trained, monkeypatch):
+    use_network(monkeypatch)
+    monkeypatch.setattr(ReviewServer, "serve_forever", interrupted)
+    run, root = trained
+    segconf("predict", root / "test/images", "--out", "maps", "--checkpoint", run)
+    code, out, err = segconf("review", "maps", "--serve", "--no-browser", "--json")
+    found = json.loads(out)
+    jsonschema.validate(found, SCHEMAS["review"])
+    assert code == 0
+    assert found["address"].startswith("http://127.0.0.1:")
+    assert err.splitlines()[0] == found["address"]
+
+
+def interrupted(_server):
+    raise KeyboardInterrupt
 
 
 def test_commands_without_a_run(answer):
