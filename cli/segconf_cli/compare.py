@@ -11,6 +11,7 @@ import typer
 from rich.text import Text
 
 from segconf_cli.display import messages, results
+from segconf_cli.options import Split
 from segconf_cli.outcome import record
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ PADDING = 3  # blanks beside a cell and between columns
 
 def compare(
     runs: Annotated[list[Path], typer.Argument(help="Evaluated run folders.")],
-    split: Annotated[str, typer.Option(help="test or val.")] = "test",
+    split: Annotated[Split, typer.Option(help="Images that were measured.")] = Split.TEST,
     baseline: Annotated[
         str | None, typer.Option(help="Method to compare with.", show_default="softmax")
     ] = None,
@@ -44,7 +45,7 @@ def compare(
 
     if out is not None:
         check_output(out, inputs=runs, known=FILES)
-    comparison = put_together(runs, split=split, baseline=baseline, paper=paper)
+    comparison = put_together(runs, split=split.value, baseline=baseline, paper=paper)
     show_comparison(comparison)
     record(comparison=facts(comparison), folder=out)
     if out is not None:

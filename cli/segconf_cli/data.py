@@ -64,6 +64,10 @@ def data(
     from segconf.data.preprocessing import Preprocessing
     from segconf.errors import ConfigError
 
+    if keep_archives and not download:
+        raise ConfigError(
+            "--keep-archives: is about the download. Add --download, or leave it out."
+        )
     experiment = load_config(config, overrides=settings or [], flags={"model.classes": classes})
     folder = dataset_folder(dataset, data)
     if download:

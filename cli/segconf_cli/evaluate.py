@@ -36,7 +36,8 @@ def evaluate(
     weights: Annotated[
         str,
         typer.Option(
-            help="best: of the best validation mIoU; last: of the last epoch, not calibrated.",
+            help="best: of the best validation mIoU or accuracy; last: of the last epoch, not "
+            "calibrated.",
             rich_help_panel="What is measured",
         ),
     ] = "best",

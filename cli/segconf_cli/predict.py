@@ -104,7 +104,7 @@ def predict(
             min=1,
             max=MOST_AT_ONCE,
             help="Images per batch.",
-            show_default="1 on a CPU, else 16",
+            show_default="1 on a CPU, else 16; 16 to 256 for labels",
             rich_help_panel="Speed",
         ),
     ] = None,
@@ -127,6 +127,7 @@ def predict(
     from segconf.config.segments import read_codes
     from segconf.errors import ConfigError
     from segconf.inference.choice import choose_model
+    from segconf.inference.label_job import FOR_MASKS
     from segconf.inference.model import load_model
     from segconf.inference.pipeline import PredictOptions
     from segconf.inference.predict import predict as run
@@ -157,8 +158,10 @@ def predict(
         note = f"note: left out {counted(len(sources.left_out), 'file')} without an image{example}"
         messages().print(note, highlight=False)
     model = load_model(chosen, device=device, batch_size=batch_size)
-    if dicom and model.config.data.task == "classification":
-        raise ConfigError("--dicom: objects are written for masks; this model predicts labels.")
+    if model.config.data.task == "classification":
+        given = {"dicom": dicom, "tile": tile, "format": bool(map_format), "save": bool(save)}
+        for name in (name for name, is_given in given.items() if is_given):
+            raise ConfigError(f"--{name}: {FOR_MASKS}")
     codes = None if segments is None else read_codes(segments, model.config.model.classes)
     with counting() as progress:
         report = run(

@@ -55,8 +55,9 @@ def query(
     ] = Path("next.csv"),
     data: RunDataFolder = None,
     seed: Annotated[
-        int, typer.Option(help="Of the strategy random.", rich_help_panel="Choice")
-    ] = 0,
+        int | None,
+        typer.Option(help="Of the strategy random.", show_default="0", rich_help_panel="Choice"),
+    ] = None,
     device: Device = "auto",
 ) -> None:
     """Rank unlabeled images by how much they should be annotated next.
@@ -70,8 +71,13 @@ def query(
 
     if out.suffix.lower() != ".csv":
         raise ConfigError(f"--out {out}: expected a name that ends in .csv.")
+    if seed is not None and strategy is not Strategy.RANDOM:
+        raise ConfigError(
+            f"--seed {seed}: is for the strategy random; {strategy.value} draws nothing. "
+            "Leave it out."
+        )
     asked = Query(
-        budget, strategy.value, pool, decisions, diverse, data=data, seed=seed, device=device
+        budget, strategy.value, pool, decisions, diverse, data=data, seed=seed or 0, device=device
     )
     sheet = out.with_suffix(".png")
     check_queue(out, run, inputs=[path for path in (pool, decisions) if path is not None])

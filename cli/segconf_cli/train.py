@@ -246,14 +246,14 @@ def _best_epoch(run: TrainingResult, name: str, patience: int | None) -> str:
     from segconf.runs.epochs import has_converged
 
     epochs = f"Finished {len(run.summaries)} epochs of {name}"
-    if run.summaries and has_converged(run.summaries[-1].stalled, patience):
-        epochs += f", converged: {patience} validations without a better mIoU or AURC"
     scores = None if run.best_epoch is None else run.summaries[run.best_epoch].selected
     if run.best_epoch is None or scores is None:
         return f"{epochs}."
     quality, value = scores.quality
+    title = METRICS[quality].title
+    if has_converged(run.summaries[-1].stalled, patience):
+        epochs += f", converged: {patience} validations without a better {title} or AURC"
     return (
-        f"{epochs}; best epoch {run.best_epoch + 1}: validation {METRICS[quality].title} "
-        f"{value:.3f}, "
+        f"{epochs}; best epoch {run.best_epoch + 1}: validation {title} {value:.3f}, "
         f"AURC {1e3 * scores.aurc:.2f} (x 10^3), ECE {1e2 * scores.ece:.2f} (x 10^2)."
     )

@@ -72,7 +72,7 @@ class EvaluationOptions:
     others: tuple[Path, ...] = ()
     """What else is read for the report, which may not lie in it."""
     weights: Literal["best", "last"] = "best"
-    """Those of the best validation mIoU, or of the last epoch, without any calibration."""
+    """Of the best validation mIoU or accuracy, or of the last epoch, without any calibration."""
 
     @property
     def folder(self) -> str:

@@ -27,6 +27,7 @@ from segconf.runs.run_cases import batch_size
 
 WRITTEN_EVERY = 20
 """Batches after which the table is brought up to date: what an interruption can lose."""
+FOR_MASKS = "is for masks; this model predicts labels, with all probabilities. Leave it out."
 Progress = Callable[[int, int], None]
 
 
@@ -96,8 +97,9 @@ class LabelJob:
     def _batches(
         self, sources: Sequence[Source], pool: ThreadPoolExecutor
     ) -> Iterator[list[_Read | None]]:
-        """What the network sees at once; the next files are read meanwhile."""
-        size = batch_size(self._model.config)
+        """A whole number of batches of the network; the next files are read meanwhile."""
+        at_once = self._model.batch_size
+        size = at_once * max(1, batch_size(self._model.config) // at_once)
         chunks = [sources[start : start + size] for start in range(0, len(sources), size)]
         ahead = [pool.submit(self._read, source) for source in (chunks[0] if chunks else ())]
         for following in [*chunks[1:], []]:
@@ -212,8 +214,10 @@ def check_label_options(options: PredictOptions) -> None:
     Raises:
         ConfigError: such an option is set.
     """
-    if options.tile or options.map_format is not None or options.save_probabilities:
-        raise ConfigError(
-            "tile, map_format and save_probabilities are for masks; this model predicts labels, "
-            "with all probabilities. Leave them out."
-        )
+    given = {
+        "tile": options.tile,
+        "map_format": options.map_format is not None,
+        "save_probabilities": options.save_probabilities,
+    }
+    for name in (name for name, is_given in given.items() if is_given):
+        raise ConfigError(f"{name}: {FOR_MASKS}")

@@ -203,6 +203,9 @@ def test_a_simulation_by_hand(segconf, demo, tmp_path):
         (["query", "run", "--budget", "1", "--strategy", "magic"], "'magic' is not one of"),
         (["query", "run", "--budget", "1", "--out", "next.txt"], "ends in .csv"),
         (["query", "run", "--budget", "0"], "--budget 0"),
+        (["query", "run", "--budget", "1", "--seed", "0"], "--seed 0: is for the strategy random"),
+        (["compare", "run", "--split", "tets"], "'tets' is not one of"),
+        (["data", "discs", "--keep-archives"], "--keep-archives: is about the download."),
         (
             ["active", "demo", "--strategies", "random,magic"],
             "--strategies magic: expected some of",

@@ -10,7 +10,8 @@ import pytest
 import torch
 from PIL import Image
 
-from segconf.inference.label_job import LabelJob
+from segconf.errors import ConfigError
+from segconf.inference.label_job import LabelJob, check_label_options
 from segconf.inference.model import load_model
 from segconf.inference.predict import PredictOptions, predict
 from segconf.inference.sources import Shard
@@ -172,8 +173,9 @@ def test_what_is_for_masks_is_refused(journey, segconf):
     run, images = str(journey / "softmax"), str(journey / "colours/test")
     predict_to = ("predict", images, "--out", "out", "--checkpoint", run)
     for arguments, words in (
-        ((*predict_to, "--tile"), "this model predicts labels"),
-        ((*predict_to, "--format", "nifti"), "this model predicts labels"),
+        ((*predict_to, "--tile"), "--tile: is for masks; this model predicts labels"),
+        ((*predict_to, "--format", "nifti"), "error: --format: is for masks"),
+        ((*predict_to, "--save", "probabilities"), "error: --save: is for masks"),
         (("evaluate", run, "--native"), "a label has no grid"),
         (("package", run, "--format", "onnx", "--out", "model.onnx"), "predicts labels"),
         (("package", run, "--format", "page", "--out", "model.html"), "predicts labels"),
@@ -182,6 +184,8 @@ def test_what_is_for_masks_is_refused(journey, segconf):
         result = segconf(*arguments)
         assert result[0] == 2, arguments
         assert words in result[2]
+    with pytest.raises(ConfigError, match=r"^map_format: is for masks"):
+        check_label_options(PredictOptions(map_format="png"))
 
 
 def train_table(segconf, folder):
@@ -306,7 +310,7 @@ def test_rows_are_kept_while_a_job_runs(journey, tmp_path, monkeypatch):
     monkeypatch.setattr(label_job, "batch_size", lambda _config: 2)
     write_classes(tmp_path / "images", {"all": 2})
     (tmp_path / "out").mkdir()
-    model = load_model(journey / "softmax", device="cpu")
+    model = load_model(journey / "softmax", device="cpu", batch_size=2)
     job = LabelJob(model, PredictionFolder(tmp_path / "out"))
 
     def interrupt(done, _total):
@@ -316,3 +320,38 @@ def test_rows_are_kept_while_a_job_runs(journey, tmp_path, monkeypatch):
     with pytest.raises(KeyboardInterrupt), torch.inference_mode():
         job.run(find_images([tmp_path / "images"]).items, lambda _row: None, interrupt)
     assert len(table(tmp_path / "out/predictions.csv")) == 4
+
+
+@pytest.mark.parametrize(("asked", "usual"), [(4, 2), (2, 5)])
+def test_images_come_in_whole_batches_of_the_asked_size(
+    journey, tmp_path, monkeypatch, asked, usual
+):
+    from segconf.inference import label_job
+    from segconf.inference.sources import find_images
+    from segconf.results.prediction_folder import PredictionFolder
+
+    monkeypatch.setattr(label_job, "batch_size", lambda _config: usual)
+    write_classes(tmp_path / "images", {"all": 3})
+    (tmp_path / "out").mkdir()
+    model = load_model(journey / "softmax", device="cpu", batch_size=asked)
+    done = []
+    LabelJob(model, PredictionFolder(tmp_path / "out")).run(
+        find_images([tmp_path / "images"]).items,
+        lambda _row: None,
+        lambda count, _total: done.append(count),
+    )
+    assert done == [4, 8, 9]
+
+
+def test_convergence_of_labels_is_told_by_their_accuracy(journey, segconf):
+    still = (
+        "--epochs",
+        "40",
+        "--set",
+        "training.learning_rate=1e-9",
+        "--set",
+        "training.patience=1",
+    )
+    code, out, err = segconf("train", journey / "colours", *TRAIN, *still, "--method", "softmax")
+    assert code == 0, err
+    assert ", converged: 1 validations without a better accuracy or AURC; best epoch" in out
