@@ -51,7 +51,7 @@ def main() -> None:
                     measured(clinic, options.out, start, masks, epochs, seed)
                     for seed in range(options.seeds)
                 ]
-                means, spread = np.mean(found, axis=0), np.std(found, axis=0)
+                means, spread = np.mean(found, axis=0), np.std(found, axis=0, ddof=1)
                 cells = " | ".join(
                     f"{mean:.{digits}f} ± {deviation:.{digits}f}"
                     for mean, deviation, digits in zip(means, spread, (3, 1, 1), strict=True)

@@ -212,7 +212,9 @@ def range_table(comparison: Comparison) -> list[str]:
             values = [metrics_of(run, images) for run in row.runs]
             cells += [mean_cell([one[m] for one in values], m) for m in SHIFT_METRICS]
         rows.append(cells)
-    title = "By range of ISIC ids (the hold-out cut into images of different origin):"
+    left_out = len(cases) - sum(map(len, chosen.values()))
+    others = f"; {left_out} images with other ids are left out" if left_out else ""
+    title = f"By range of ISIC ids (the hold-out cut into images of different origin{others}):"
     return [title, markdown(heads, rows)]
 
 

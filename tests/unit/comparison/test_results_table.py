@@ -68,6 +68,7 @@ def test_tables_are_made_without_the_runs(kept):
     assert "At home" not in text
     # Images 0500 to 5500 of the fixture: the first is below 1000, none is in the other ranges.
     assert len(ranges) == 3
+    assert "different origin; 5 images with other ids are left out):" in text
 
 
 def test_ranges_of_ids():
