@@ -21,6 +21,7 @@ check: $(VENV)/installed-dev
 	$(BIN)/python -m ruff check .
 	$(BIN)/python -m ruff format --check .
 	$(BIN)/python -m mypy
+	rm -rf build/wheel
 	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir build/wheel .
 	$(BIN)/python tests/check_wheel.py build/wheel
 
