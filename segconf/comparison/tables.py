@@ -233,7 +233,7 @@ def _mean_curve(runs: Sequence[Evaluated]) -> RiskCoverageCurve:
     def mean(name: str) -> NDArray[np.float64]:
         at = shortest.coverage
         risks = [np.interp(at, curve.coverage, getattr(curve, name)) for curve in curves]
-        return np.mean(risks, axis=0, dtype=np.float64)
+        return np.asarray(np.mean(risks, axis=0), np.float64)
 
     return replace(
         shortest,
