@@ -8,7 +8,8 @@ them. The sets are ``{probability of a class >= threshold}``.
 - Outer contour: the loss is the fraction of the true lesion outside of it. Units without the class
   have nothing to miss and do not count.
 - Inner contour: the loss is the fraction of its area that is not lesion, 0 where it is empty. That
-  does not only fall as the set shrinks, so its maximum over all smaller sets takes its place.
+  does not only fall as the set shrinks, so its maximum over all smaller sets takes its place. Units
+  without an annotated pixel tell nothing and do not count.
 
 A unit is a group, such as a volume or a patient: its pixels count together, because slices and
 images of one patient are not exchangeable with those of others.
@@ -98,13 +99,15 @@ def fractions(counts: Counts, kind: Kind) -> Floats:
     """(U, L) what a contour at each level gets wrong, from the counts (U, 2, L + 1) of a class.
 
     Outer: the fraction of the lesion outside of it; nan for units without the class. Inner: the
-    fraction of its area that is not lesion; 0 where it is empty.
+    fraction of its area that is not lesion; 0 where it is empty, nan for units without an annotated
+    pixel.
     """
     outside, inside = areas(counts)  # (U, L) each
     if kind == "outer":
         lesion = counts[:, 1].sum(axis=1, dtype=np.float64)[:, None]  # (U, 1)
         return np.where(lesion > 0, 1 - inside / np.maximum(lesion, 1), np.nan)
-    return outside / np.maximum(outside + inside, 1)
+    annotated = counts.sum(axis=(1, 2))[:, None] > 0  # (U, 1)
+    return np.where(annotated, outside / np.maximum(outside + inside, 1), np.nan)
 
 
 def losses(counts: Counts, kind: Kind) -> Floats:

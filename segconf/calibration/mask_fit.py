@@ -58,8 +58,8 @@ def fit_masks(
     found = _measure(batches, images, calibrator, classes=classes)
     if not found.pooled.pixels:
         return Fitted(found.before, found.pooled, {})
-    groups = [image.group for image in images]
-    counts: dict[str, Any] = {"images": len(images), "groups": len(set(groups))}
+    groups = [image.group for image in found.images]
+    counts: dict[str, Any] = {"images": len(groups), "groups": len(set(groups))}
     threshold = fit_threshold(found.pooled, found.summaries, targets.max_risk, groups=groups)
     rates = fit_error_rates(found.pooled.groups(), classes)
     shaded = scale_of(rates, classes).shaded
@@ -70,9 +70,9 @@ def fit_masks(
     target, refer_fraction = targets.target_dice, targets.refer_fraction
     budget = refer_fraction - reserved
     referral = fit_referral(rows, found.dice, target, budget=budget, groups=groups)
-    of_cases = [case.group for image in images for case in image.cases]
+    of_cases = [case.group for image in found.images for case in image.cases]
     pooled = pooled_by_group(found.counts, of_cases)
-    contours, curves = fit_contours(pooled, sorted(set(targets.guarantees)), len(images))
+    contours, curves = fit_contours(pooled, sorted(set(targets.guarantees)), len(groups))
     parts = {
         "threshold": stored_threshold(threshold, counts),
         "error_rates": stored_error_rates(rates, counts),
@@ -100,10 +100,11 @@ def fit_masks(
 
 @dataclass(frozen=True, slots=True)
 class _Measured:
-    """Validation images by their calibrated logits."""
+    """Validation images that have an annotated pixel, by their calibrated logits."""
 
     before: ConfidenceMetrics
     pooled: ConfidenceMetrics
+    images: list[ImageCases]
     summaries: list[ImageSummary]
     rows: list[CaseRow]
     dice: np.ndarray[tuple[int], np.dtype[np.float64]]
@@ -119,12 +120,16 @@ def _measure(
 ) -> _Measured:
     before = ConfidenceMetrics(num_classes=classes)
     pooled = ConfidenceMetrics(num_classes=classes)
+    annotated: list[ImageCases] = []
     summaries: list[ImageSummary] = []
     rows: list[CaseRow] = []
     reached: list[float] = []
     counts: list[Counts] = []
     arrays = ((logits.numpy(), masks.numpy()) for logits, masks in batches)
     for image, logits, masks in whole_images(images, arrays):
+        if (masks == IGNORE).all():
+            continue
+        annotated.append(image)
         before.update(logits, masks)
         scaled = calibrator.apply(torch.from_numpy(logits)).numpy()
         metrics = ConfidenceMetrics(num_classes=classes)
@@ -135,7 +140,7 @@ def _measure(
         rows.append(row)
         reached.append(dice_reached)
         counts += [class_counts(one, mask) for one, mask in zip(scaled, masks, strict=True)]
-    return _Measured(before, pooled, summaries, rows, np.array(reached), counts)
+    return _Measured(before, pooled, annotated, summaries, rows, np.array(reached), counts)
 
 
 def scored_image(
@@ -143,7 +148,8 @@ def scored_image(
 ) -> tuple[CaseRow, float]:
     """The row that `predict` would write, on the network's grid, and the foreground Dice reached.
 
-    The Dice is 1 where both masks are empty: nothing was missed.
+    The Dice is 1 where both masks are empty: nothing was missed. It is nan where no pixel is
+    annotated.
 
     Args:
         image: a picture or a whole volume.
@@ -155,5 +161,5 @@ def scored_image(
     _, height, width = masks.shape
     row = CaseRow(image.name, image.path.name, height, width, group=image.group)
     overlap = dice((maps.mask > 0) & valid, (masks > 0) & valid)
-    reached = 1.0 if math.isnan(overlap) else overlap
+    reached = 1.0 if math.isnan(overlap) and valid.any() else overlap
     return summarize(row, maps, shaded=shaded), reached

@@ -174,7 +174,7 @@ def triage(
 def _scored_cases(
     run: RunFolder, model: TorchModel, split: str, data: Path | None, on_progress: Progress | None
 ) -> tuple[list[CaseRow], Floats]:
-    """Rows as `predict` would write them, and the Dice (N,) that was reached, on the grid."""
+    """Rows as `predict` would write them, and the Dice (N,), of annotated images on the grid."""
     cases, root = masked_cases(run, split, data)
     rows: list[CaseRow] = []
     reached: list[float] = []
@@ -182,12 +182,15 @@ def _scored_cases(
     cases = tuple(case for image in images for case in image.cases)
     small = GridCases(cases, root, model.config, split, on_progress)
     batches = ((model.grid_logits(pixels), masks) for pixels, masks in small.batches())
-    for image, logits, masks in whole_images(images, batches):
+    for number, (image, logits, masks) in enumerate(whole_images(images, batches), 1):
         row, dice = scored_image(image, logits, masks, shaded=model.scale.shaded)
-        rows.append(row)
-        reached.append(dice)
+        if not math.isnan(dice):
+            rows.append(row)
+            reached.append(dice)
         if on_progress is not None:
-            on_progress(f"{split} images", len(rows), len(images))
+            on_progress(f"{split} images", number, len(images))
+    if not rows:
+        raise DataError(f"{root}: no pixel of the {split} masks is annotated: nothing to measure.")
     return rows, np.array(reached)
 
 

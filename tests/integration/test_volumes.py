@@ -104,6 +104,24 @@ def test_nothing_is_stored_where_nothing_is_annotated(tmp_path, monkeypatch, sca
     assert not (run / "calibration.json").exists()
 
 
+def test_a_volume_without_an_annotated_voxel_proves_nothing(tmp_path, monkeypatch):
+    use_network(monkeypatch, ThreeGreys)
+    run = volume_run(tmp_path, data__ignore_255=True).path
+    folder = tmp_path / "volumes/val"
+    mask = folder / "masks/v22.nii.gz"
+    ignored = np.full(nibabel.load(mask).shape, 255, np.uint8)
+    nibabel.save(nibabel.Nifti1Image(ignored, np.eye(4)), mask)
+    options = {"scaling": "none", "target_dice": 0.5, "guarantees": (0.5,), "device": "cpu"}
+    found = calibrate(run, **options).calibration
+    assert triage(run, split="val", device="cpu").cases == 3
+    for part in ("masks", "images"):
+        (folder / part / "v22.nii.gz").unlink()
+    without = calibrate(run, **options).calibration
+    for part in ("threshold", "error_rates", "referral", "notes", "referral_guarantee"):
+        assert getattr(found, part) == getattr(without, part), part
+    assert (found.contours, found.contour_curves) == (without.contours, without.contour_curves)
+
+
 def test_referral_is_fitted_on_what_triage_and_predict_refer(run, tmp_path):
     """A volume is one case in all three; slices without a lesion are no cases of their own."""
     rule = calibrate(run, target_dice=0.5, device="cpu").calibration.referral

@@ -119,6 +119,15 @@ def test_empty_masks_have_nothing_to_miss_and_everything_to_lose():
     assert fit_contours(nothing, (0.9,), images=1)[0][0].threshold is None
 
 
+def test_groups_without_an_annotated_pixel_do_not_count():
+    known, ignored = binary([2, -8], [1, 0]), binary([2, -8], [255, 255])
+    pooled = pooled_by_group([known, ignored, ignored], ["a", "b", "c"])
+    assert np.isnan(losses(pooled[:, 0], "inner")[1:]).all()
+    # (0 + 1) / (1 + 1) from the one group, not 1 / 4 from three without a mistake.
+    assert conformal_bound(losses(pooled[:, 0], "inner")).min() == 0.5
+    assert [one.groups for one in fit_contours(pooled, (0.5,), images=3)[0]] == [1, 1]
+
+
 def test_slices_of_a_volume_count_together():
     # One slice misses 1 of 1 pixels, the other 0 of 9: the volume misses a tenth, not a half.
     slices = [binary([-2, -5], [1, 0]), binary([3] * 9, [1] * 9)]
