@@ -134,7 +134,9 @@ def evaluate(
         pooled = pooled_by_group(evaluator.counts, evaluator.groups)
         guarantees = kept_guarantees(pooled, promises.contours)
         about["guarantees"] = [one.plain() for one in guarantees]
-        referral = kept_referral(promises.referral_guarantee, evaluator.rows)
+        referral = kept_referral(
+            promises.referral_guarantee, evaluator.rows, evaluator.referral_scores
+        )
         about["referral_guarantee"] = None if referral is None else asdict(referral)
         about["assumptions"] = ASSUMPTIONS
         bands = error_bands(evaluator.pooled, model.scale) if promises.error_rates else []
@@ -236,11 +238,13 @@ class _Source:
     def _merged(self, evaluator: Evaluator, order: Sequence[str]) -> Evaluator:
         for pooled in evaluator.pooled.values():
             self.group.merge(pooled)
-        own = zip(evaluator.rows, evaluator.summaries, evaluator.counts, strict=True)
+        lists = (evaluator.rows, evaluator.summaries, evaluator.counts, evaluator.referral_scores)
+        own = zip(*lists, strict=True)
         by_case = {one[0].case: one for part in self.group.collect(list(own)) for one in part}
         evaluator.rows = [by_case[case][0] for case in order]
         evaluator.summaries = [by_case[case][1] for case in order]
         evaluator.counts = [by_case[case][2] for case in order]
+        evaluator.referral_scores = [by_case[case][3] for case in order]
         return evaluator
 
     def _grid_pairs(self, images: Sequence[ImageCases], root: Path) -> Iterator[Pair]:

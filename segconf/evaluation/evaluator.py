@@ -21,6 +21,7 @@ from segconf.conventions import IGNORE
 from segconf.metrics.image_summary import ImageSummary
 from segconf.metrics.overlap import class_dice, class_iou, expected_dice, foreground_confusion
 from segconf.metrics.streaming import ConfidenceMetrics
+from segconf.results.maps import Maps
 
 STRATA = ("all", "boundary", "foreground")
 
@@ -84,6 +85,8 @@ class Evaluator:
         self.summaries: list[ImageSummary] = []
         self.counts: list[Counts] = []
         """Pixels by the probability of each class, of the images that were added by logits."""
+        self.referral_scores: list[float] = []
+        """Expected Dice over all pixels, annotated or not, as `predict` writes it, of the same."""
 
     @property
     def groups(self) -> list[str]:
@@ -128,7 +131,11 @@ class Evaluator:
         metrics.update(values, slices)
         name = _Name(case, group or case, spacing)
         self._count(name, metrics, values, slices, are_logits=True)
-        self.counts.append(class_counts(values.float().transpose(0, 1).numpy(), slices))
+        arrays = values.float().numpy()
+        self.counts.append(class_counts(arrays.swapaxes(0, 1), slices))
+        maps = Maps.of_grid(arrays)
+        found = int(np.count_nonzero(maps.mask))
+        self.referral_scores.append(expected_dice(maps.overlap, maps.foreground, found))
 
     def _count(
         self,

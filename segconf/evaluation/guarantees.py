@@ -64,7 +64,7 @@ class KeptReferral:
     Attributes:
         target_dice: mean Dice that is promised for what is kept.
         delta: probability that the promise is wrong.
-        kept_fraction: fraction of the images that are kept.
+        kept_fraction: fraction of the annotated images that are kept.
         measured: mean Dice of the groups, of their kept images; nan where none is kept.
         low: lower end of its 95% interval over resampled groups.
         high: upper end.
@@ -137,20 +137,24 @@ def kept_curves(pooled: Counts, curves: Sequence[StoredContourCurve]) -> dict[st
 
 
 def kept_referral(
-    rule: StoredReferralGuarantee | None, rows: Sequence[CaseScores]
+    rule: StoredReferralGuarantee | None, rows: Sequence[CaseScores], scores: Sequence[float]
 ) -> KeptReferral | None:
-    """Measure a referral with a guarantee; None where the run has none.
+    """Measure a referral with a guarantee; None where the run has none, or nothing is annotated.
 
     Args:
         rule: of the run.
-        rows: the images; a Dice of nan, where mask and prediction are empty, counts as 1.
+        rows: the images. Those without an annotated pixel, whose mean confidence is nan, are left
+            out; another Dice of nan, where mask and prediction are empty, counts as 1.
+        scores: (N,) expected Dice of the images over all pixels, which `predict` refers by.
     """
-    if rule is None or rule.threshold is None:
+    annotated = np.array([not math.isnan(row.mean_confidence) for row in rows], bool)  # (N,)
+    if rule is None or rule.threshold is None or not annotated.any():
         return None
-    score = np.array([getattr(row, rule.score) for row in rows])  # (N,)
+    score = np.asarray(scores)[annotated]  # (A,)
+    rows = [row for row, known in zip(rows, annotated, strict=True) if known]
     dice = np.array([1.0 if math.isnan(row.dice) else row.dice for row in rows])
     # Nothing is expected of an empty mask: its score is 0, or nan.
-    kept = np.where(score > 0, score, UNDEFINED) > rule.threshold  # (N,)
+    kept = np.where(score > 0, score, UNDEFINED) > rule.threshold  # (A,)
     member = group_numbers([row.group for row in rows])[kept]
     size, reached = np.bincount(member), np.bincount(member, dice[kept])
     mean, (low, high) = _mean_interval(reached[size > 0] / size[size > 0])

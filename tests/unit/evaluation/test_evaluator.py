@@ -69,6 +69,13 @@ def test_row_of_a_case_by_hand():
     assert row.ece == pytest.approx((abs(10 * 0.9 - 10) + abs(6 * 0.8 - 4)) / 16)
 
 
+def test_the_referral_score_is_over_all_pixels_as_predict_computes_it():
+    probability = np.array([[0.9, 0.6], [0.2, 0.3]])
+    found = evaluated(probability, [[1, 255], [0, 0]])
+    assert found.rows[0].expected_dice == pytest.approx(2 * 0.9 / (0.9 + 0.2 + 0.3 + 1))
+    assert found.referral_scores == pytest.approx([2 * 1.5 / (0.9 + 0.6 + 0.2 + 0.3 + 2)])
+
+
 def test_challenge_jaccard_counts_poor_cases_as_failures():
     mask = np.zeros((4, 4), np.uint8)
     mask[0] = 1

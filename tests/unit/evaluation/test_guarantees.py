@@ -54,6 +54,14 @@ def test_losses_and_band_worked_by_hand():
     assert (outer.plain()["class"], outer.plain()["alpha"]) == (1, 0.1)
 
 
+def test_a_group_without_an_annotated_pixel_keeps_no_promise():
+    ignored = counts([4, -5], [255, 255])[None]
+    contours = [contour("outer", 0.1, -2), contour("inner", 0.1, 2)]
+    assert kept_guarantees(np.concatenate([POOLED, ignored]), contours) == kept_guarantees(
+        POOLED, contours
+    )
+
+
 def test_a_contour_without_its_partner_has_no_band():
     (found,) = kept_guarantees(POOLED, [contour("outer", 0.1, -2), contour("inner", 0.1, None)])
     assert math.isnan(found.band_fraction)
@@ -91,17 +99,21 @@ def test_kept_referral_counts_groups():
     score = [0.9, 0.9, 0.5, math.nan, 0.8, 0.0]  # in the last one nothing was found
     dice = [0.6, 1.0, 0.1, 0.0, math.nan, 0.0]
     rows = [
-        SimpleNamespace(expected_dice=s, dice=d, group=g)
-        for s, d, g in zip(score, dice, "aabcde", strict=True)
+        SimpleNamespace(mean_confidence=0.9, dice=d, group=g)
+        for d, g in zip(dice, "aabcde", strict=True)
     ]
-    found = kept_referral(rule, rows)
+    found = kept_referral(rule, rows, score)
     # Group a keeps two images with a mean of 0.8, d one with nothing to miss; the others none.
     assert found.measured == pytest.approx((0.8 + 1) / 2)
     assert found.kept_fraction == pytest.approx(3 / 6)
     assert (found.low, found.high) == (pytest.approx(0.8), 1.0)
     # A rule that refers as little as it can keeps b too, but nothing in which nothing was found.
-    least = kept_referral(rule.model_copy(update={"threshold": -1.0}), rows)
+    least = kept_referral(rule.model_copy(update={"threshold": -1.0}), rows, score)
     assert least.kept_fraction == pytest.approx(4 / 6)
     assert least.measured == pytest.approx((0.8 + 0.1 + 1) / 3)
-    assert kept_referral(None, rows) is None
-    assert kept_referral(rule.model_copy(update={"threshold": None}), rows) is None
+    assert kept_referral(None, rows, score) is None
+    assert kept_referral(rule.model_copy(update={"threshold": None}), rows, score) is None
+    # An image without an annotated pixel has reached nothing, however sure the network was.
+    ignored = SimpleNamespace(mean_confidence=math.nan, dice=math.nan, group="f")
+    assert kept_referral(rule, [ignored, *rows], [0.99, *score]) == found
+    assert kept_referral(rule, [ignored], [0.99]) is None
