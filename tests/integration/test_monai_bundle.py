@@ -8,11 +8,14 @@ from pathlib import Path
 
 import numpy as np
 import PIL.Image
+import PIL.TiffImagePlugin
 import pytest
 import torch
+from monai.bundle import ConfigParser
 from torch._subclasses import FakeTensorMode
 
 from segconf.errors import FileError
+from segconf.images.io import read_image
 from segconf.inference.model import load_model
 from segconf.packaging import monai_bundle
 from segconf.packaging.package import package_monai
@@ -29,6 +32,8 @@ def test_monai_accepts_the_bundle_and_predicts_the_same_masks(tmp_path):
     assert written.difference < 1e-4
     for number, (height, width) in enumerate(SIZES):
         write_picture(tmp_path / "images" / f"{number}.png", disc(height, width, seed=number))
+    deep = disc(70, 110)[..., 0].astype(np.uint16) * 200
+    write_picture(tmp_path / "images" / f"{len(SIZES)}.png", deep)
     shutil.copy(SCHEMA, tmp_path / "schema.json")  # where MONAI would put what it downloads
     code = (
         "from monai.bundle import run, verify_metadata\n"
@@ -43,7 +48,7 @@ def test_monai_accepts_the_bundle_and_predicts_the_same_masks(tmp_path):
 
     assert done.returncode == 0, done.stderr[-3000:]
     model = load_model(run, device="cpu")
-    for number in range(len(SIZES)):
+    for number in range(len(SIZES) + 1):
         expected = model.predict(tmp_path / "images" / f"{number}.png")
         mask = np.asarray(PIL.Image.open(tmp_path / "out" / f"{number}_mask.png"))
         assert (mask == expected.mask).mean() >= 0.9999
@@ -54,6 +59,26 @@ def test_monai_accepts_the_bundle_and_predicts_the_same_masks(tmp_path):
     assert channels == {"0": "background", "1": "class 1", "2": "class 2"}
     assert about["weights_sha256"] == model.weights_sha256
     assert "not a medical device" in (tmp_path / "bundle/docs/README.md").read_text()
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_deep_grey_levels_are_reduced_as_predict_reduces_them(tmp_path, channels):
+    levels = np.random.default_rng(0).integers(0, 65536, (30, 40)).astype(np.uint16)
+    inverted = PIL.TiffImagePlugin.ImageFileDirectory_v2()
+    inverted[262] = 0  # white is zero
+    files = {
+        "a.png": (levels, {}),
+        "b.tif": (levels, {}),
+        "c.tif": (levels, {"tiffinfo": inverted}),
+        "d.tif": (np.float32(levels / 65535), {}),
+        "e.jpg": (disc(30, 40), {}),
+    }
+    parser = ConfigParser(monai_bundle.inference(channels))
+    reader = parser.get_parsed_content("reader")
+    for name, (pixels, options) in files.items():
+        path = write_picture(tmp_path / name, pixels, **options)
+        found = np.atleast_3d(np.asarray(reader.read(path))).transpose(2, 0, 1)
+        assert np.array_equal(found, read_image(path, channels=channels).pixels), name
 
 
 def test_a_graphics_card_interpolates_no_integers(monkeypatch):
