@@ -13,6 +13,7 @@ from segconf import __version__
 from segconf.errors import ConfigError, DataError
 from segconf.files import make_folder, replacing, write_text
 from segconf.images.encoding import write_png
+from segconf.images.image_format import format_of
 from segconf.images.io import read_image
 from segconf.images.types import Image
 from segconf.outputs import check_output
@@ -100,8 +101,9 @@ def export(
                 own = case_scale(scale, case.row)
                 maps_of_case = (case.mask, case.levels)
                 regions = folder.read_regions(case.row) if own.contours else None
+                scales = (own, record.scale)
                 page = case_sheet(
-                    case.row, case.image, maps_of_case, own, case.view, regions=regions
+                    case.row, case.image, maps_of_case, scales, case.view, regions=regions
                 )
                 page.save(temporary, "pdf", append=number > 1, resolution=_DOTS_PER_INCH)
                 report(number, len(rows))
@@ -176,7 +178,7 @@ def _image(row: CaseRow, record: RunRecord, images: Path | None) -> Image:
     """The slice that the overlay shows."""
     root = images or record.images
     path = root if root.is_file() else root / row.file
-    if not path.exists():
+    if not all(file.exists() for file in format_of(path).files(path)):
         raise DataError(f"{path}: no such file. Say where the images are now.")
     reading = record.reading
     window = reading["window"]

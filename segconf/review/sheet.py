@@ -29,7 +29,7 @@ def case_sheet(
     row: CaseRow,
     image: Pixels,
     maps: tuple[Pixels, NDArray[np.uint16]],
-    scale: Scale,
+    scales: tuple[Scale, Scale],
     view: View,
     *,
     regions: Regions | None = None,
@@ -40,10 +40,11 @@ def case_sheet(
         row: of the case.
         image: (C, H, W).
         maps: mask and confidence levels, each (H, W).
-        scale: levels of the overlays.
+        scales: of the overlays, and of the prediction, by which the row counts the shaded area.
         view: how the slice is shown.
-        regions: inside of the contours that the scale shows; see `overlay`.
+        regions: inside of the contours that the overlays show; see `overlay`.
     """
+    shown, predicted = scales
     page = PIL.Image.new("RGB", _PAGE, "white")
     draw = PIL.ImageDraw.Draw(page)
     title, text, small = (PIL.ImageFont.load_default(size) for size in (_TITLE, _TEXT, _SMALL))
@@ -51,13 +52,13 @@ def case_sheet(
     width = (_PAGE[0] - 2 * _MARGIN - _GAP) // 2
     styles: tuple[Style, ...] = ("contour", "heatmap")
     for number, style in enumerate(styles):
-        picture = overlay(image, *maps, style=style, scale=scale, regions=regions, view=view)
+        picture = overlay(image, *maps, style=style, scale=shown, regions=regions, view=view)
         panel = PIL.Image.fromarray(picture)
         panel.thumbnail((width, _PANEL_HEIGHT), PIL.Image.Resampling.BICUBIC)
         left = _MARGIN + number * (width + _GAP) + (width - panel.width) // 2
         page.paste(panel, (left, _MARGIN + 50))
     top = _MARGIN + 50 + _PANEL_HEIGHT + 40
-    for number, (name, value) in enumerate(_facts(row, scale)):
+    for number, (name, value) in enumerate(_facts(row, predicted)):
         x = _MARGIN + (number % 3) * (_PAGE[0] - 2 * _MARGIN) // 3
         y = top + (number // 3) * 64
         draw.text((x, y), name, _QUIET, small)
@@ -69,14 +70,19 @@ def case_sheet(
     return page
 
 
-def _facts(row: CaseRow, scale: Scale) -> list[tuple[str, str]]:
+def _facts(row: CaseRow, predicted: Scale) -> list[tuple[str, str]]:
     """Names and values of the numbers of a row."""
+    shaded = (
+        f"Area wrong more than 1 in {predicted.shaded_times}"
+        if predicted.measured
+        else f"Area below confidence {_percent(predicted.shaded)}"
+    )
     return [
         ("Expected Dice", _number(row.expected_dice)),
         ("Confidence along the border", _percent(row.border_confidence)),
         ("Mean confidence", _percent(row.mean_confidence)),
         ("5% of the pixels are below", _percent(row.confidence_p05)),
-        (f"Area wrong more than 1 in {scale.shaded_times}", _percent(row.shaded_fraction)),
+        (shaded, _percent(row.shaded_fraction)),
         ("Foreground area", _percent(row.foreground_fraction)),
     ]
 
