@@ -24,7 +24,7 @@ from segconf.active.strategies import (
 )
 from segconf.data.cache import Progress
 from segconf.data.cases import images_of
-from segconf.data.decisions import decided_cases, read_decisions
+from segconf.data.decisions import decided_cases, read_decision_rows
 from segconf.devices import resolve_device
 from segconf.errors import ConfigError, DataError
 from segconf.inference.torch_model import TorchModel
@@ -152,8 +152,10 @@ class _Ranking:
         """Decisions of the review by id of the case, and notes."""
         if self.asked.decisions is None:
             return {}, []
-        cases, decisions = self.pool.cases, read_decisions(self.asked.decisions)
-        matched, unknown = decided_cases(decisions, cases)
+        rows = [row for row in read_decision_rows(self.asked.decisions) if row.decision]
+        decisions = {row.case: row.decision for row in rows}
+        cases, hashes = self.pool.cases, {row.case: row.image_sha256 for row in rows}
+        matched, unknown = decided_cases(decisions, cases, hashes)
         if decisions and not matched:
             raise DataError(
                 f"{self.asked.decisions}: none of the {len(decisions)} decided images is among "

@@ -6,9 +6,12 @@ from pathlib import Path, PurePosixPath
 
 from segconf.config.records import parse_json
 from segconf.csv_tables import parse_table, table_text
-from segconf.data.cases import Case
+from segconf.data.cases import Case, images_of
+from segconf.data.dicom_names import is_dicom_image
 from segconf.errors import DataError
 from segconf.files import described, inside, read_text, write_text
+from segconf.images.image_format import format_of
+from segconf.images.io import image_hash
 
 DECISIONS = ("accept", "corrected", "edit", "reject")
 """The mask is right; it was put right in the page; it has to be; the case is of no use."""
@@ -79,15 +82,6 @@ def read_decision_rows(path: Path) -> list[Decision]:
     return found
 
 
-def read_decisions(path: Path) -> dict[str, str]:
-    """Decision by case, one of `DECISIONS`; cases with a note alone are left out.
-
-    Raises:
-        DataError: the file is not one that the review page exports.
-    """
-    return {row.case: row.decision for row in read_decision_rows(path) if row.decision}
-
-
 def write_decisions(path: Path, rows: Iterable[Decision]) -> None:
     """Write a table of decisions, by case; complete or not at all.
 
@@ -115,12 +109,18 @@ def _decision(row: object) -> Decision:
 
 
 def decided_cases(
-    decisions: Mapping[str, str], cases: Sequence[Case]
+    decisions: Mapping[str, str], cases: Sequence[Case], hashes: Mapping[str, str]
 ) -> tuple[dict[str, tuple[Case, ...]], list[str]]:
     """Which cases a decision is about: those of its name, or all slices of a volume of that name.
 
     Names are paths below the folder that was predicted, which may be any folder above the image: a
-    name that is no id is compared with the end of the ids.
+    name that is no id is compared with the end of the ids. DICOM images are predicted under their
+    UIDs, so those without a fitting name are known by their content.
+
+    Args:
+        decisions: by name of the results.
+        cases: of the data set.
+        hashes: SHA-256 of the images that were decided, by the same names, where it is known.
 
     Returns:
         The cases of every decided name, and the names that are none of the cases.
@@ -144,12 +144,27 @@ def decided_cases(
             )
         if fitting:
             matched[name] = tuple(fitting)
+    unknown = {name: hashes.get(name, "") for name in decisions if name not in matched}
+    if any(unknown.values()):
+        by_hash = _dicom_by_hash(cases)
+        matched |= {name: by_hash[sha256] for name, sha256 in unknown.items() if sha256 in by_hash}
     return matched, [name for name in decisions if name not in matched]
 
 
 def _names(case: Case) -> set[str]:
     ids = {case.id, case.file_id}
     return ids | {PurePosixPath(name).name for name in ids}
+
+
+def _dicom_by_hash(cases: Sequence[Case]) -> dict[str, tuple[Case, ...]]:
+    """Cases of DICOM images by the hash of their files; copies of an image are one."""
+    found: dict[str, tuple[Case, ...]] = {}
+    for image in images_of(cases):
+        files = format_of(image.path).files(image.path) if is_dicom_image(image.path) else ()
+        if files and all(file.exists() for file in files):
+            sha256 = image_hash(image.path)
+            found[sha256] = (*found.get(sha256, ()), *image.cases)
+    return found
 
 
 def _json_rows(text: str) -> list[object]:

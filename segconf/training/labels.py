@@ -119,7 +119,8 @@ def reviewed_labels(maps: Path, found: CaseSet) -> dict[str, ReviewedLabel]:
     """
     reviewed = {one.case: one for one in reviewed_cases(maps)}
     words = {name: "corrected" if one.corrected else "accepted" for name, one in reviewed.items()}
-    matched, unknown = decided_cases(words, found.training)
+    hashes = {name: one.image_sha256 for name, one in reviewed.items()}
+    matched, unknown = decided_cases(words, found.training, hashes)
     problems = [f"{name}: {words[name]}, but no training image of that name" for name in unknown]
     labels: dict[str, ReviewedLabel] = {}
     for name, cases in matched.items():

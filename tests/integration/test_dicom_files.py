@@ -8,8 +8,12 @@ from pathlib import Path
 import numpy as np
 import pydicom.data
 
+from segconf.data.datasets.dataset import find_cases
+from segconf.data.decisions import Decision, decisions_file, write_decisions
 from segconf.inference.predict import predict
 from segconf.inference.sources import find_images
+from segconf.review.export import export
+from segconf.training.labels import reviewed_labels
 from segconf_cli.main import app
 from tests.dicom_objects import PATIENT, photograph, series
 from tests.tiny_models import brightness_model, write_checkpoint
@@ -54,6 +58,26 @@ def test_real_series_are_predicted(tmp_path, shared):
     sources = find_images([shared("data/dicom_mr")])
     report = predict(brightness_model(tmp_path), sources, tmp_path / "maps")
     assert [(row.slices, row.error) for row in report.rows] == [(32, ""), (22, "")]
+
+
+def test_predictions_are_exported_and_become_labels(tmp_path):
+    rng = np.random.default_rng(0)
+    images, maps = tmp_path / "data/images", tmp_path / "maps"
+    uid = series(images / "scan", rng.integers(0, 2000, (3, 40, 40)).astype(np.int16))
+    photograph(images / "photo.dcm", rng.integers(0, 256, (40, 50, 3), np.uint8))
+    rows = predict(brightness_model(tmp_path), find_images([images]), maps).rows
+    pictures = export(maps, tmp_path / "out")
+    assert [path.read_bytes() for path in pictures] == [
+        (maps / "overlays" / path.name).read_bytes() for path in pictures
+    ]
+    accepted = [Decision(r.case, r.file, "accept", image_sha256=r.image_sha256) for r in rows]
+    write_decisions(decisions_file(maps), accepted)
+    labels = reviewed_labels(maps, find_cases(str(tmp_path / "data")))
+    (picture,) = (row.case for row in rows if row.case != uid)
+    slices = {f"scan_z00{number}": maps / f"masks/{uid}.nii.gz" for number in range(3)}
+    assert {name: found.path for name, found in labels.items()} == slices | {
+        "photo": maps / f"masks/{picture}.png"
+    }
 
 
 def test_no_patient_is_named_in_results(tmp_path, capsys):

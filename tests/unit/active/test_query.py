@@ -1,6 +1,7 @@
 """Which images are asked for: planted hard ones first, decisions before scores, no copies."""
 
 import csv
+import hashlib
 import json
 
 import numpy as np
@@ -19,6 +20,7 @@ from tests.active_runs import (
     write_history,
     write_run,
 )
+from tests.dicom_objects import photograph
 from tests.tiny_models import write_picture
 from tests.training_runs import use_network
 
@@ -159,6 +161,17 @@ def test_a_pool_with_masks_is_asked_for_the_rest(run, tmp_path):
         write_picture(tmp_path / "pool/images" / f"{name}.png", disc(120, 110))
     write_picture(tmp_path / "pool/masks/done.png", disc(1, 0)[..., 0])
     assert ids(query(run, Query(1, pool=tmp_path / "pool", device="cpu"))) == ["new"]
+
+
+def test_decisions_about_dicom_images_are_known_by_their_content(run, tmp_path):
+    """They are predicted under their UIDs, and called like their files in a pool."""
+    for name in ("done", "new"):
+        photograph(tmp_path / "pool" / f"{name}.dcm", disc(120, 110))
+    sha256 = hashlib.sha256((tmp_path / "pool/done.dcm").read_bytes()).hexdigest()
+    table = f"case,decision,image_sha256\n1.2.3,accept,{sha256}\n"
+    (tmp_path / "decided.csv").write_text(table)
+    options = {"pool": tmp_path / "pool", "decisions": tmp_path / "decided.csv", "device": "cpu"}
+    assert ids(query(run, Query(1, **options))) == ["new"]
 
 
 def test_the_list_and_its_contact_sheet(run, tmp_path):
