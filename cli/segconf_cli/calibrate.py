@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
@@ -179,11 +180,10 @@ def _certified(rule: StoredReferralGuarantee) -> str:
     if rule.threshold is None or rule.kept_dice is None:
         return f"{head}not possible with {units} at this level."
     name = rule.score.replace("_", " ")
-    which = (
-        "no case has to be referred"
-        if rule.threshold < 0
-        else f"refer cases with {name} up to {rule.threshold:.4f}"
-    )
+    which = f"refer cases with {name} up to {rule.threshold:.4f}"
+    if rule.threshold < 0:
+        empty = "refer cases in which nothing was found"
+        which = empty if rule.fraction > 0 else "no case has to be referred"
     return (
         f"{head}{which} ({rule.fraction:.1%} of {units}; mean Dice of the others "
         f"{rule.kept_dice:.3f})."
@@ -221,7 +221,7 @@ def _show_referral(rule: StoredReferral) -> None:
     )
     if rule.reaches_target:
         return
-    needed = rule.target_fraction + rule.reserved
+    needed = math.ceil(100 * (rule.target_fraction + rule.reserved) - 1e-6) / 100
     way_out = (
         f"--refer-fraction {needed:.2f} would reach it." if needed < 1 else "No budget reaches it."
     )

@@ -8,8 +8,9 @@ import torch
 from safetensors import safe_open
 from typer.testing import CliRunner
 
-from segconf.calibration.calibrate import calibrate
+from segconf.calibration.calibrate import CalibrationResult, calibrate
 from segconf.calibration.calibrators import TemperatureScaling
+from segconf.calibration.stored import Calibration, StoredReferral, StoredReferralGuarantee
 from segconf.checkpoints.weight_files import read_tensors, write_tensors
 from segconf.checkpoints.weights import (
     load_checkpoint,
@@ -23,6 +24,7 @@ from segconf.inference.model import load_model
 from segconf.inference.predict import predict
 from segconf.overlays.layers import Contour
 from segconf.results.prediction_folder import PredictionFolder
+from segconf_cli.calibrate import show_calibration
 from segconf_cli.main import app
 from tests.training_runs import train_tiny, use_network
 
@@ -169,6 +171,50 @@ def test_the_command_says_what_changed_and_replaces_a_stale_threshold(run):
     assert [one["threshold"] for one in stored["contours"]] == [None] * 4
     words = "Outer line, 0.05: not possible with 4 validation groups (4 images) at this level."
     assert words in result.stdout.replace("\n", " ")
+
+
+def shown(tmp_path, capsys, **parts):
+    calibration = Calibration(weights_sha256="", **parts)
+    show_calibration(tmp_path, CalibrationResult(calibration, None, {}, {}, 2))
+    output = capsys.readouterr()
+    return f"{output.out} {output.err}".replace("\n", " ")
+
+
+def test_the_budget_that_is_recommended_reaches_the_target(tmp_path, capsys):
+    rule = StoredReferral(
+        score="expected_dice",
+        threshold=0.5,
+        refer_fraction=0.1,
+        reserved=0.05,
+        fraction=0.0,
+        kept_dice=0.8,
+        kept_dice_interval=(0.7, 0.9),
+        target_dice=0.85,
+        target_fraction=1 / 7,
+        images=7,
+    )
+    # 0.19 would leave 0.14 of 7 cases, which is none; 0.20 leaves one.
+    assert "--refer-fraction 0.20 would reach it" in shown(tmp_path, capsys, referral=rule)
+    whole = rule.model_copy(update={"target_fraction": 0.3})
+    assert "--refer-fraction 0.35 would reach it" in shown(tmp_path, capsys, referral=whole)
+
+
+def test_a_guarantee_refers_cases_in_which_nothing_was_found(tmp_path, capsys):
+    rule = StoredReferralGuarantee(
+        score="expected_dice",
+        target_dice=0.8,
+        delta=0.1,
+        threshold=-1.0,
+        fraction=0.25,
+        kept_dice=0.9,
+        p_value=0.001,
+        groups=40,
+        images=40,
+    )
+    words = "refer cases in which nothing was found (25.0% of 40 validation groups (40 images)"
+    assert words in shown(tmp_path, capsys, referral_guarantee=rule)
+    none = rule.model_copy(update={"fraction": 0.0})
+    assert "no case has to be referred" in shown(tmp_path, capsys, referral_guarantee=none)
 
 
 def test_a_temperature_at_the_bound_is_a_warning(run):
