@@ -151,9 +151,12 @@ def queue(browser):
 
 
 def downloaded(folder, suffix):
+    """Text of the file that was downloaded; its name is there, empty, before it has ended."""
     deadline = time.monotonic() + 20
     while time.monotonic() < deadline:
-        if found := [path for path in folder.iterdir() if path.suffix == suffix]:
+        files = list(folder.iterdir())
+        found = [path for path in files if path.suffix == suffix and path.stat().st_size]
+        if found and not any(path.suffix == ".crdownload" for path in files):
             content = found[0].read_text(encoding="utf-8")
             found[0].unlink()
             return content

@@ -2,6 +2,7 @@
 
 import hashlib
 import io
+import shutil
 import subprocess
 import tarfile
 
@@ -33,8 +34,7 @@ def write_archive(path, contents=CONTENT):
 def test_an_archive_or_its_folder_is_taken(tmp_path):
     archive = write_archive(tmp_path / "given.tgz")
     assert find_runtime(archive) == CONTENT
-    with tarfile.open(archive) as opened:
-        opened.extractall(tmp_path, filter="data")
+    shutil.unpack_archive(archive, tmp_path, "gztar")
     assert find_runtime(tmp_path / "package") == CONTENT
 
 
