@@ -70,8 +70,9 @@ class RunFolder:
             raise TrainingError(_unwritable(self.path, error.reason)) from error
 
     def extend(self, config: ExperimentConfig) -> None:
-        """Prepare for continuing: note a new number of epochs, clear what a crash left behind."""
-        if config.training.epochs != self.config().training.epochs:
+        """Prepare for continuing: note when the run now ends, clear what a crash left behind."""
+        before, now = self.config().training, config.training
+        if (now.epochs, now.patience) != (before.epochs, before.patience):
             save_config(config, self.config_file)
         remove_leftovers(self.path, age=0)
 

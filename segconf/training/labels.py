@@ -190,10 +190,14 @@ def _check_files(reviewed: dict[str, ReviewedLabel]) -> None:
         raise_problems(list(gone), next(iter(gone.values())).parent)
 
 
+ENDS = ("training.epochs", "training.patience")
+"""Settings that decide only when a run ends."""
+
+
 def check_same_run(run: RunFolder, config: ExperimentConfig, data: RunData) -> None:
     """Refuse to continue a run with other settings or other data, and name every difference."""
     changed = setting_differences(run.config(), config)
-    differences = [text for key, text in changed.items() if key != "training.epochs"]
+    differences = [text for key, text in changed.items() if key not in ENDS]
     if config.training.epochs < run.config().training.epochs:
         differences.append(changed["training.epochs"])
     earlier = run.config().training

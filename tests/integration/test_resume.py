@@ -176,6 +176,22 @@ def test_a_run_that_converges_ends_the_same_after_an_interruption(folder_dataset
     assert len(train_tiny(folder_dataset, run, resume=True, **longer).summaries) == epochs
 
 
+def test_a_run_of_a_fixed_length_continues_until_it_converges(folder_dataset, tmp_path):
+    whole = train_tiny(folder_dataset, tmp_path / "reference", **PATIENT)
+    run, fixed = tmp_path / "run", PATIENT | {"training__patience": None}
+    train_tiny(folder_dataset, run, **fixed | {"training__epochs": len(whole.summaries) - 1})
+    again = train_tiny(folder_dataset, run, resume=True, **PATIENT)
+    assert [one.ema_scores for one in again.summaries] == [
+        one.ema_scores for one in whole.summaries
+    ]
+    assert again.summaries[-1].stalled == 2
+    assert "patience: 2" in (run / "config.yaml").read_text()
+    # More patience goes on where less had ended.
+    longer = PATIENT | {"training__patience": 3, "training__epochs": 60}
+    more = train_tiny(folder_dataset, run, resume=True, **longer)
+    assert len(more.summaries) > len(whole.summaries)
+
+
 def test_a_finished_run_is_left_as_it_is(folder_dataset, tmp_path):
     train_tiny(folder_dataset, tmp_path / "run")
     # Killed after the last checkpoint, before the table: the line must not be lost.
