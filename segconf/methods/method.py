@@ -33,7 +33,7 @@ class Past:
 
     Attributes:
         outputs: (B, K', H, W) of the network, with gradient.
-        mean: (B, K, H, W) running mean of their probabilities in earlier epochs.
+        mean: (B, K, H, W) probabilities of the mean log-odds of earlier epochs.
         known: (B,) whether there was an earlier epoch.
     """
 
@@ -120,7 +120,7 @@ class Method(ABC):
     uses_history: ClassVar[bool] = False
     """Whether predictions of unaugmented views are recorded, and confidence is ranked by them."""
     uses_past: ClassVar[bool] = False
-    """Whether the history keeps a running mean of probabilities, from which the network learns."""
+    """Whether the history keeps a running mean of log-odds, from which the network learns."""
     uses_unlabeled: ClassVar[bool] = False
     """Whether unlabeled images take part in the training."""
     default_snapshots: ClassVar[int] = 0

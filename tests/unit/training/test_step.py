@@ -313,7 +313,10 @@ def distilling_step():
         masks=masks[:4],
         probabilities=means[[0, 1, 3, 4]],
     )
-    return step, history, (means * 255).round() / 255
+    # Kept are log-odds from -8 to 8 in 256 levels.
+    levels = ((torch.log(means[:, 1] / means[:, 0]) / 8 + 1) / 2 * 255).round()
+    kept = 1 / (1 + torch.exp(-(levels / 255 * 2 - 1) * 8))
+    return step, history, torch.stack([1 - kept, kept], dim=1)
 
 
 def test_distillation_is_the_cross_entropy_to_the_past_of_the_unlabeled_pixels():
