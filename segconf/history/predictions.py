@@ -231,6 +231,12 @@ class PredictionHistory:
         if planned < most:
             raise ValueError(f"{folder}: an image has {most} records, but {planned} are planned")
         history = cls._empty(facts, planned, scratch)
+        if set(arrays) != set(history._arrays):
+            raise ValueError(
+                f"{folder}: a prediction history of another method or version, with "
+                f"{', '.join(sorted(arrays))} instead of {', '.join(sorted(history._arrays))}. "
+                "Train anew."
+            )
         for name, array in arrays.items():
             history._arrays[name][...] = array
         history._records[:] = facts["records"]

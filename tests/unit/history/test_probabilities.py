@@ -125,3 +125,12 @@ def test_a_restored_history_goes_on_alike(tmp_path, on_disk):
     cases = torch.tensor([0, 1])
     np.testing.assert_array_equal(again.mean(cases), other.mean(cases))
     np.testing.assert_array_equal(again.consistency(cases), other.consistency(cases))
+
+
+def test_a_history_with_other_arrays_is_refused(tmp_path):
+    history = empty()
+    record(history, random_probabilities(0), 0)
+    history._arrays["mean"] = history._arrays.pop("log_odds")  # as an earlier version named it
+    history.commit(tmp_path / "history", epoch=1)
+    with pytest.raises(ValueError, match=r"another method or version.* mean instead of .*log_odds"):
+        ProbabilityHistory.restore(tmp_path / "history", epoch=1)
