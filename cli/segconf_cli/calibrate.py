@@ -131,6 +131,13 @@ def show_calibration(run: Path, found: CalibrationResult) -> None:
             "validation pixels).",
             highlight=False,
         )
+    if stored.expected_dice is not None:
+        dice = stored.expected_dice
+        say(
+            f"Expected Dice: off by {dice.error:.3f} per validation image, corrected; by "
+            f"{dice.error_before:.3f} as the probabilities have it.",
+            highlight=False,
+        )
     if stored.referral is not None:
         _show_referral(stored.referral)
     if stored.label_referral is not None:

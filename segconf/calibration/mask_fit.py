@@ -17,6 +17,7 @@ from segconf.calibration.conformal import (
     fit_contours,
     pooled_by_group,
 )
+from segconf.calibration.dice_scale import fit_dice_scale
 from segconf.calibration.error_rates import scale_of
 from segconf.calibration.fitted import Fitted, Targets, stored_error_rates, stored_threshold
 from segconf.calibration.isotonic import fit_error_rates
@@ -63,8 +64,14 @@ def fit_masks(
     threshold = fit_threshold(found.pooled, found.summaries, targets.max_risk, groups=groups)
     rates = fit_error_rates(found.pooled.groups(), classes)
     shaded = scale_of(rates, classes).shaded
+    expected = np.array([row.expected_dice for row in found.rows])
+    scale = fit_dice_scale(expected, found.dice, counts)
     rows = [
-        replace(row, shaded_fraction=one.fraction_below(shaded))
+        replace(
+            row,
+            shaded_fraction=one.fraction_below(shaded),
+            expected_dice=row.expected_dice if scale is None else scale.of(row.expected_dice),
+        )
         for row, one in zip(found.rows, found.summaries, strict=True)
     ]
     target, refer_fraction = targets.target_dice, targets.refer_fraction
@@ -89,8 +96,9 @@ def fit_masks(
             **counts,
         ),
         "notes": tuple(StoredNote(**asdict(one), **counts) for one in fit_notes(rows)),
+        "expected_dice": scale,
         "referral_guarantee": certify_referral(
-            scores_of(found.rows, SCORE), found.dice, groups, target_dice=target
+            scores_of(rows, SCORE), found.dice, groups, target_dice=target
         ),
         "contours": contours,
         "contour_curves": curves,

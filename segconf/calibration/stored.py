@@ -9,6 +9,7 @@ from segconf.calibration.calibrators import (
     TemperatureScaling,
     VectorScaling,
 )
+from segconf.calibration.dice_scale import StoredDiceScale
 from segconf.calibration.error_rates import ErrorRates, scale_of, supposed_scale
 from segconf.config.ranges import (
     Count,
@@ -231,6 +232,7 @@ class Calibration(Section):
     referral: StoredReferral | None = None
     label_referral: StoredLabelReferral | None = None
     notes: tuple[StoredNote, ...] = ()
+    expected_dice: StoredDiceScale | None = None
     referral_guarantee: StoredReferralGuarantee | None = None
     contours: tuple[StoredContour, ...] = ()
     contour_curves: tuple[StoredContourCurve, ...] = ()
@@ -241,6 +243,10 @@ class Calibration(Section):
         if self.temperature is not None:
             return self.temperature.calibrator
         return self.ets or self.vector
+
+    def expected_dice_of(self, expected: float) -> float:
+        """Expected Dice as validation images reached it; as it is where nothing was fitted."""
+        return expected if self.expected_dice is None else self.expected_dice.of(expected)
 
     def scale(self, classes: int) -> Scale:
         """Which pixels are shaded; a network has so many classes."""

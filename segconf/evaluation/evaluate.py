@@ -197,7 +197,11 @@ class _Source:
         cases, root = masked_cases(self.run, split, self.options.data)
         images = images_of(cases)
         own = images[self.group.rank :: self.group.world]
-        evaluator = Evaluator(self.model.config.model.classes, self.options.tolerances)
+        evaluator = Evaluator(
+            self.model.config.model.classes,
+            self.options.tolerances,
+            dice_scale=self.model.calibration.expected_dice_of,
+        )
         pairs = self._native_pairs(own) if self.options.native else self._grid_pairs(own, root)
         for number, (image, (logits, mask)) in enumerate(zip(own, pairs, strict=True), start=1):
             spacing = self._spacing(image)

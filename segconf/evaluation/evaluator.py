@@ -5,7 +5,8 @@ An image is what one file holds: a picture, or a volume, which is judged as a wh
 
 import math
 import warnings
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -76,10 +77,17 @@ class Evaluator:
     picture may leave that axis out.
     """
 
-    def __init__(self, classes: int, tolerances: Tolerances) -> None:
-        """Start without any image."""
+    def __init__(
+        self,
+        classes: int,
+        tolerances: Tolerances,
+        *,
+        dice_scale: Callable[[float], float] = float,
+    ) -> None:
+        """Start without any image; `dice_scale` is what `predict` makes of an expected Dice."""
         self.classes = classes
         self.tolerances = tolerances
+        self.dice_scale = dice_scale
         self.pooled = {name: ConfidenceMetrics(num_classes=classes) for name in STRATA}
         self.rows: list[CaseScores] = []
         self.summaries: list[ImageSummary] = []
@@ -135,7 +143,8 @@ class Evaluator:
         self.counts.append(class_counts(arrays.swapaxes(0, 1), slices))
         maps = Maps.of_grid(arrays)
         found = int(np.count_nonzero(maps.mask))
-        self.referral_scores.append(expected_dice(maps.overlap, maps.foreground, found))
+        expected = expected_dice(maps.overlap, maps.foreground, found)
+        self.referral_scores.append(self.dice_scale(expected))
 
     def _count(
         self,
@@ -156,6 +165,7 @@ class Evaluator:
             update = part.update if are_logits else part.update_probabilities
             update(values, np.where(inside, mask, IGNORE))
         found = _Found.of(values, mask, are_logits=are_logits)
+        found = replace(found, expected_dice=self.dice_scale(found.expected_dice))
         self.rows.append(_scores(name, found, truth, metrics, self.tolerances.surface))
         self.summaries.append(metrics.summary())
 

@@ -245,16 +245,16 @@ class Job:
     def _write(self, item: _Decoded, maps: Maps, ood_score: float) -> CaseRow:
         if not math.isfinite(maps.foreground):
             return self._fail(_not_finite(item.source))
-        height, width = item.image.spatial_shape[-2:]
         scale = self._model.scale
         row = summarize(
-            with_geometry(_row(item.source, height, width), item.image),
+            with_geometry(_row(item.source, *item.image.spatial_shape[-2:]), item.image),
             maps,
             shaded=scale.shaded,
             ood_score=ood_score,
         )
+        expected = self._model.calibration.expected_dice_of(row.expected_dice)
         row = replace(
-            self._model.with_flags(row, item.remarks),
+            self._model.with_flags(replace(row, expected_dice=expected), item.remarks),
             image_sha256=item.sha256,
             mask_sha256=hashlib.sha256(np.ascontiguousarray(maps.mask).data).hexdigest(),
         )

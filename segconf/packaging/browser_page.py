@@ -197,6 +197,7 @@ def settings(model: TorchModel) -> dict[str, Any]:
     """What the worker needs to predict and to flag as `predict` does."""
     own = model.detector
     detector = None if model.shares_grid else own
+    dice = model.calibration.expected_dice
     return {
         "size": model.config.data.size,
         "channels": model.config.model.channels,
@@ -204,6 +205,7 @@ def settings(model: TorchModel) -> dict[str, Any]:
         "detector": None if detector is None else {"band": detector.band, "grid": detector.grid},
         "striped": model.scale.striped,
         "shaded": model.scale.shaded,
+        "diceScale": None if dice is None else {"intercept": dice.intercept, "slope": dice.slope},
         "maxPixels": model.config.data.max_pixels,
         "flags": flag_settings(model.calibration, None if own is None else own.threshold),
         "row": CaseRow("", "").plain(),

@@ -55,7 +55,8 @@ class CaseRow:
         foreground_confidence: mean over the predicted foreground.
         shaded_fraction: fraction of the pixels that the overlay shades: wrong too often.
         expected_dice: 2 * sum(p * m) / (sum(p) + sum(m)) with the foreground probability p and the
-            predicted foreground m; nan where both are empty.
+            predicted foreground m, corrected as validation images reached it (see
+            `calibration.dice_scale`); nan where both are empty.
         ood_score: distance from the training images, where the run has a detector.
         flags: in words, the main reason to refer the case first; further ones begin with `note: `.
         error: why the image was not predicted.

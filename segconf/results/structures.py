@@ -32,8 +32,9 @@ class Structure:
         components: connected parts; pixels that touch at a corner are connected.
         mean_confidence: over its pixels.
         border_confidence: mean within 2% of the diagonal of its border.
-        expected_dice: 2 * sum(p * m) / (sum(p) + sum(m)) with its probability p and its pixels m;
-            nan where both are empty.
+        expected_dice: that of the case, where there is one class beside the background; of several
+            classes 2 * sum(p * m) / (sum(p) + sum(m)) with its probability p and its pixels m, not
+            corrected; nan where both are empty.
     """
 
     case: str

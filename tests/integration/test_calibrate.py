@@ -10,7 +10,12 @@ from typer.testing import CliRunner
 
 from segconf.calibration.calibrate import CalibrationResult, calibrate
 from segconf.calibration.calibrators import TemperatureScaling
-from segconf.calibration.stored import Calibration, StoredReferral, StoredReferralGuarantee
+from segconf.calibration.stored import (
+    Calibration,
+    StoredReferral,
+    StoredReferralGuarantee,
+    write_calibration,
+)
 from segconf.checkpoints.weight_files import read_tensors, write_tensors
 from segconf.checkpoints.weights import (
     load_checkpoint,
@@ -41,6 +46,42 @@ def run(folder_dataset, tmp_path, monkeypatch):
         weights[name] = 20 * weights[name]
     save_checkpoint(folder / "best.safetensors", weights, trained.config)
     return folder
+
+
+def expected_and_reached(run):
+    """Expected Dice and Dice of the validation images, as an evaluation has them."""
+    rows = evaluate(run, EvaluationOptions("val", device="cpu")).report.cases
+    return np.array([(row.expected_dice, row.dice) for row in rows])
+
+
+def test_expected_dice_is_corrected_everywhere(run, folder_dataset, tmp_path, monkeypatch):
+    images = folder_dataset / "val/images"
+    assert calibrate(run, device="cpu").calibration.expected_dice is None  # too few images
+    raw, reached = expected_and_reached(run).T
+    predict(run, images, tmp_path / "raw")
+
+    monkeypatch.setattr("segconf.calibration.dice_scale.FEWEST_IMAGES", 2)
+    found = calibrate(run, device="cpu").calibration
+    scale = found.expected_dice
+    expected = np.array([scale.of(value) for value in raw])
+    assert scale.error_before == pytest.approx(np.abs(raw - reached).mean(), abs=1e-5)
+    assert scale.error == pytest.approx(np.abs(expected - reached).mean(), abs=1e-5)
+    # Notes are in the unit of what is shown: one of them is of the column itself.
+    notes = {one.column: one for one in found.notes}
+    assert notes["expected_dice"].limit == pytest.approx(expected.min(), abs=1e-5)
+
+    low = scale.model_copy(update={"intercept": -6.0})
+    write_calibration(run, found.model_copy(update={"expected_dice": low}))
+    corrected, _ = expected_and_reached(run).T
+    assert corrected == pytest.approx([low.of(value) for value in raw], abs=1e-5)
+    assert corrected.max() < 0.7 < raw.min()
+    predict(run, images, tmp_path / "corrected")
+    before, after = (
+        [row.expected_dice for row in PredictionFolder(tmp_path / name).rows()]
+        for name in ("raw", "corrected")
+    )
+    assert after == pytest.approx([low.of(value) for value in before], abs=1e-4)
+    assert set(after) != set(before)
 
 
 def tensors(run):

@@ -45,7 +45,7 @@ const predictFile = async ({ file, path, name }) => {
   const maps = mapsOf(grid, size), remarks = [...picture.remarks];
   if (Math.min(height, width) < TOO_SMALL) remarks.unshift(`${settings.flags.words.tooFew}: ${height} x ${width}`);
   if (picture.isGrey && settings.channels > 1) remarks.push(`${NOTE}grey image, given to a network for colours`);
-  Object.assign(row, { height, width }, summarize(maps, { shaded: settings.shaded, oodScore }));
+  Object.assign(row, { height, width }, summarize(maps, { shaded: settings.shaded, oodScore, diceScale: settings.diceScale }));
   row.flags = flagsOf(row, settings.flags, remarks);
   row.severity = severityOf(row.flags);
   row.mask_sha256 = await sha256(maps.mask);

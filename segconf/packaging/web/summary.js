@@ -36,7 +36,9 @@ const borderConfidence = ({ mask, levels, height, width }) => {
   }
   return pixels ? total / (pixels * FULL_SCALE) : null;
 };
-const summarize = (maps, { shaded, oodScore }) => {
+// Expected Dice as validation images reached it: see `calibration/dice_scale.py`.
+const correctedDice = (expected, scale) => (scale && expected > 0 && expected < 1 ? 1 / (1 + Math.exp(-(scale.intercept + scale.slope * Math.log(expected / (1 - expected))))) : expected);
+const summarize = (maps, { shaded, oodScore, diceScale }) => {
   const { mask, levels } = maps, pixels = mask.length, counts = levelCounts(levels);
   let found = 0, inside = 0, all = 0, low = 0;
   for (let i = 0; i < pixels; i += 1) if (mask[i]) { found += 1; inside += levels[i]; }
@@ -50,7 +52,7 @@ const summarize = (maps, { shaded, oodScore }) => {
     patch_confidence: patchConfidence(maps),
     foreground_confidence: found ? inside / (found * FULL_SCALE) : null,
     shaded_fraction: low / pixels,
-    expected_dice: mass > 0 ? (2 * maps.overlap) / mass : null,
+    expected_dice: mass > 0 ? correctedDice((2 * maps.overlap) / mass, diceScale) : null,
     ood_score: oodScore,
   };
 };

@@ -9,6 +9,7 @@ import numpy as np
 import PIL.Image
 import pytest
 
+from segconf.calibration.dice_scale import StoredDiceScale
 from segconf.calibration.stored import Calibration, StoredNote, StoredReferral
 from segconf.csv_tables import parse_rows
 from segconf.images.io import read_image
@@ -117,6 +118,18 @@ def test_numbers_of_an_empty_mask_that_are_not_defined_are_null():
     assert row["border_confidence"] is None
     assert row["foreground_confidence"] is None
     assert row["expected_dice"] == 0
+
+
+def test_expected_dice_is_corrected_as_that_of_a_prediction():
+    scale = StoredDiceScale(intercept=0.4, slope=0.9, error_before=0.1, error=0.05, images=10)
+    values = [0.0, 1e-7, 0.2, 0.5, 0.83, 1.0]
+    found = run_scripts(
+        "given.values.map((one) => correctedDice(one, given.scale))",
+        values=values,
+        scale={"intercept": 0.4, "slope": 0.9},
+    )
+    assert found == pytest.approx([scale.of(value) for value in values])
+    assert run_scripts("correctedDice(0.2, null)") == 0.2
 
 
 RULE = StoredReferral(
