@@ -12,7 +12,7 @@ from numpy.typing import DTypeLike, NDArray
 from torch import Tensor
 
 from segconf.conventions import IGNORE
-from segconf.history.storage import check_facts, read_generation, write_generation, zeros
+from segconf.history.storage import check_facts, mismatch, read_generation, write_generation, zeros
 
 
 class PredictionHistory:
@@ -232,11 +232,7 @@ class PredictionHistory:
             raise ValueError(f"{folder}: an image has {most} records, but {planned} are planned")
         history = cls._empty(facts, planned, scratch)
         if set(arrays) != set(history._arrays):
-            raise ValueError(
-                f"{folder}: a prediction history of another method or version, with "
-                f"{', '.join(sorted(arrays))} instead of {', '.join(sorted(history._arrays))}. "
-                "Train anew."
-            )
+            raise ValueError(mismatch(folder, arrays))
         for name, array in arrays.items():
             history._arrays[name][...] = array
         history._records[:] = facts["records"]

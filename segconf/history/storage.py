@@ -12,7 +12,7 @@ import os
 import re
 import tempfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -208,3 +208,9 @@ def _check_facts(arrays: Mapping[str, Array], facts: Mapping[str, Any]) -> None:
     for name, array in arrays.items():
         if array.shape[-len(size) :] != size or len(array) not in (images, len(labeled)):
             raise ValueError(f"{name} is {array.shape} for {images} images of {size}")
+
+
+def mismatch(folder: Path, names: Iterable[str]) -> str:
+    """The message for a history that holds other arrays than those expected."""
+    found = ", ".join(sorted(names))
+    return f"{folder}: the history of another method or version (it holds {found}). Train anew."
