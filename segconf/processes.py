@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TypeVar
 
 import torch
@@ -130,8 +131,19 @@ def joined(device: torch.device) -> Iterator[ProcessGroup]:
         return
     if device.type == "cuda":
         torch.cuda.set_device(device)
-    dist.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo")
-    try:
+    with default_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"):
         yield ProcessGroup(dist.get_rank(), world)
+
+
+@contextmanager
+def default_group(backend: str, timeout: timedelta | None = None) -> Iterator[None]:
+    """Join the default group of torch; at the end, no thread of it is left."""
+    # These functions keep the group that exists at their import as a default argument, and DDP
+    # imports them. A group that is kept keeps its threads, which may abort Python when it ends.
+    import torch.distributed.nn.functional  # noqa: F401
+
+    dist.init_process_group(backend, timeout=timeout)
+    try:
+        yield
     finally:
         dist.destroy_process_group()

@@ -185,12 +185,11 @@ def _meeting_at_the_end(rank: Shard) -> Iterator[None]:
         return
     import torch.distributed as dist
 
-    dist.init_process_group("gloo", timeout=_PATIENCE)
-    try:
+    from segconf.processes import default_group
+
+    with default_group("gloo", timeout=_PATIENCE):
         yield
         dist.barrier()
-    finally:
-        dist.destroy_process_group()
 
 
 PACKAGES = ("numpy", "pillow", "nibabel")

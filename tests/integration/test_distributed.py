@@ -127,6 +127,8 @@ def one_rank(rank, dataset, out):
         (out / f"interrupted{rank}.txt").write_text(type(error).__name__)
     meet(rank, out / "port4")
     train_tiny(dataset, out / "interrupted", resume=True)
+    tasks = Path("/proc/self/task").glob("*/comm")
+    (out / f"threads{rank}.txt").write_text("\n".join(task.read_text().strip() for task in tasks))
 
 
 def failing_on_first(group):
@@ -221,6 +223,14 @@ def test_an_interrupted_run_of_two_ranks_is_continued_exactly(two_ranks):
     assert (two_ranks / "interrupted0.txt").read_text() == "KeyboardInterrupt"
     one, other = contents(two_ranks / "run"), contents(two_ranks / "interrupted")
     assert differences(one, other) == []
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc names the threads")
+def test_no_thread_of_a_group_outlives_the_training(two_ranks):
+    for rank in (0, 1):
+        threads = (two_ranks / f"threads{rank}.txt").read_text().split("\n")
+        assert threads
+        assert [name for name in threads if "gloo" in name or "tcpstore" in name] == []
 
 
 def test_another_number_of_processes_is_refused(two_ranks):
