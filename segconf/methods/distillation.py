@@ -3,7 +3,8 @@
 A running mean of earlier predictions as the target of a network is known as temporal ensembling
 (Laine and Aila, 2017). A US patent (11068781) names it: commercial users may want to look into it.
 Here the mean is that of the log-odds, which stays as certain as they are; it costs one byte a pixel
-beside the history that the ranking needs, and no further pass.
+beside the history that the ranking needs, and no further pass. With hundreds of labels the network
+is underconfident until its temperature is fitted.
 """
 
 from collections.abc import Mapping
