@@ -177,7 +177,7 @@ def predict(
     if model.detector is not None:
         _count_out_of_distribution(report, model.detector.false_alarm_rate)
     written = not dicom or _write_dicom(report, sources, codes)
-    if not model.config.has_table:
+    if not model.config.has_table and (report.predicted or report.skipped):
         next_step(f"segconf review {shlex.quote(str(out))} --serve")
     if report.failed or not written:
         raise typer.Exit(SOME_IMAGES_BROKEN)
@@ -224,11 +224,13 @@ def _summarize(report: PredictionReport) -> None:
     files = [page, table, report.folder / "least_sure.png"] if report.has_labels else [page]
     places = ", ".join(str(file) for file in files if file.is_file())
     verb = "is" if referred == 1 else "are"
-    results().print(
-        f"Predicted {counted(predicted, 'image')}{skipped}; {referred} {verb} referred to an "
-        f"expert.\nLook at {places} (research use, not a medical device).",
-        highlight=False,
-    )
+    text = "No image was predicted."
+    if predicted or skipped:
+        text = (
+            f"Predicted {counted(predicted, 'image')}{skipped}; {referred} {verb} referred to an "
+            f"expert.\nLook at {places} (research use, not a medical device)."
+        )
+    results().print(text, highlight=False)
     record(
         folder=report.folder,
         **({"review_page": page} if page.is_file() else {}),

@@ -59,6 +59,17 @@ def rows(folder):
         return list(csv.DictReader(file))
 
 
+def test_a_folder_without_a_readable_image_leads_to_no_page(segconf, checkpoint, tmp_path):
+    broken = tmp_path / "images" / "a.png"
+    broken.parent.mkdir()
+    broken.write_text("not a picture")
+    out = tmp_path / "maps"
+    code, text, err = segconf("predict", broken.parent, "--out", out, "--checkpoint", checkpoint)
+    assert code == 3
+    assert text.strip() == "No image was predicted."
+    assert "1 image could not be read" in err
+
+
 def test_what_cannot_be_read_is_named_and_the_rest_is_predicted(
     segconf, images, checkpoint, tmp_path
 ):
