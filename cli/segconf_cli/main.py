@@ -54,6 +54,9 @@ class _Commands(TyperGroup):
         """Run the command that was asked for."""
         try:
             return super().invoke(ctx)
+        except typer.BadParameter as error:
+            error.message = error.message.removeprefix("Value error, ")  # words of typer's library
+            raise
         except (OSError, EOFError, KeyboardInterrupt) as error:
             raise _Escaped from error
 

@@ -122,7 +122,7 @@ def test_mistakes_are_one_message_and_exit_code_2(segconf, folder_dataset, argum
 def test_an_unknown_method_is_refused_with_the_known_ones(segconf):
     code, out, err = segconf("train", "discs", "--method", "magic")
     assert (code, out) == (2, "")
-    assert "'magic' is not one of" in err
+    assert "'--method': 'magic' is not one of" in err
     assert all(f"'{name}'" in err for name in METHODS.names())
     assert "Traceback" not in err
 
