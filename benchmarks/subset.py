@@ -3,11 +3,15 @@
 Which training images are kept follows from their ids alone, so everyone gets the same ones. The
 validation and test images stay complete.
 
-Run: python benchmarks/subset.py SOURCE OUT --training 220
+With --leave-out, images of a range of ids, which stands for their origin, are in no part. All of
+them, from training and test, become the test images of a data set of its own, `OUT/left_out`.
+
+Run: python benchmarks/subset.py SOURCE OUT --training 220 [--leave-out 0 999]
 """
 
 import argparse
 import hashlib
+from collections.abc import Sequence
 from pathlib import Path
 
 PARTS = ("Training", "Validation", "Test_v2")
@@ -25,18 +29,30 @@ def main() -> None:
     parser.add_argument("source", type=Path)
     parser.add_argument("out", type=Path)
     parser.add_argument("--training", type=int, default=220)
+    parser.add_argument("--leave-out", type=int, nargs=2, metavar=("FIRST", "LAST"))
     options = parser.parse_args()
+    first, last = options.leave_out or (0, -1)
     for part in PARTS:
         images = options.source / f"ISIC-2017_{part}_Data"
         cases = sorted((path.stem for path in images.glob("ISIC_*.jpg")), key=digest)
-        kept = cases[: options.training] if part == "Training" else cases
-        for kind, suffix in SUFFIXES.items():
-            folder = options.out / f"ISIC-2017_{part}_{kind}"
+        left_out = [case for case in cases if first <= int(case.rpartition("_")[2]) <= last]
+        others = [case for case in cases if case not in left_out]
+        kept = others[: options.training] if part == "Training" else others
+        link(options.source, kept, part, options.out, part)
+        if part != "Validation":
+            link(options.source, left_out, part, options.out / "left_out", "Test_v2")
+        print(f"{part}: {len(kept)} of {len(cases)} images, {len(left_out)} left out")
+
+
+def link(source: Path, cases: Sequence[str], part: str, out: Path, as_part: str) -> None:
+    """Link images and masks of a part of the source as those of a part of another data set."""
+    for kind, suffix in SUFFIXES.items():
+        if cases:
+            folder = out / f"ISIC-2017_{as_part}_{kind}"
             folder.mkdir(parents=True, exist_ok=True)
-            for case in kept:
-                file = (options.source / folder.name / f"{case}{suffix}").resolve()
-                (folder / file.name).symlink_to(file)
-        print(f"{part}: {len(kept)} of {len(cases)} images")
+        for case in cases:
+            file = (source / f"ISIC-2017_{part}_{kind}" / f"{case}{suffix}").resolve()
+            (folder / file.name).symlink_to(file)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ with its metrics and the counts of its images (see `segconf.evaluation.image_cou
 tables and their intervals can be made again without the runs.
 
 Run: python benchmarks/table.py keep BENCHMARK --protocol converged
+     python benchmarks/table.py keep BENCHMARK --protocol NAME --evaluation left-out
      python benchmarks/table.py write
 """
 
@@ -52,6 +53,10 @@ TITLES = {
     "converged": "Until convergence",
     "equal_cost": "Equal cost",
     "equal_cost_220": "Equal cost, 220 training images",
+    "without_below_1000": "Trained without ids below 1000, at home",
+    "without_below_1000_away": "Trained without ids below 1000, away: only such ids",
+    "without_from_13000": "Trained without ids from 13000, at home",
+    "without_from_13000_away": "Trained without ids from 13000, away: only such ids",
     "cifar10": "CIFAR-10 (JPEG, 20,000 images)",
     "diagnosis": "ISIC 2017 diagnoses",
 }
@@ -67,11 +72,11 @@ SHIFT_FILE = "shift.json"
 SHIFT_METRICS = ("aurc", "ece")
 
 
-def keep(benchmark: Path, out: Path) -> list[Path]:
+def keep(benchmark: Path, out: Path, evaluations: Mapping[str, str] = EVALUATIONS) -> list[Path]:
     """Copy the evaluations of all runs of a benchmark in their compact form."""
     kept = []
     for run in sorted(path.parent for path in benchmark.glob("*/evaluation")):
-        for split, suffix in EVALUATIONS.items():
+        for split, suffix in evaluations.items():
             if not (run / "evaluation" / split / METRICS_FILE).is_file():
                 continue
             evaluated = read_evaluation(run, split)
@@ -195,11 +200,13 @@ def auroc_cell(values: Sequence[float]) -> str:
 
 
 def range_table(comparison: Comparison) -> list[str]:
-    """AURC and ECE of the images of each range of ids, mean over seeds."""
+    """AURC and ECE of the images of each range of ids, mean over seeds; not of a single range."""
     ours = [row for row in comparison.rows if row.runs]
     cases = list(ours[0].runs[0].counts.summaries)
     chosen = {name: images_in(cases, *bounds) for name, bounds in ID_RANGES.items()}
     chosen = {name: images for name, images in chosen.items() if images}
+    if any(len(images) == len(cases) for images in chosen.values()):
+        return []
     heads = [
         f"{heading(m)}, {name} ({len(images)} images)"
         for name, images in chosen.items()
@@ -300,6 +307,7 @@ def main() -> None:
     keeping = commands.add_parser("keep", help="copy the evaluations of a benchmark")
     keeping.add_argument("benchmark", type=Path)
     keeping.add_argument("--protocol", required=True)
+    keeping.add_argument("--evaluation", help="only this folder of the evaluations of every run")
     commands.add_parser("write", help="write the tables into the reports")
     options = parser.parse_args()
     if options.command == "write":
@@ -307,7 +315,8 @@ def main() -> None:
             settings = tried() if task == "segmentation" else ""
             write(RESULTS / report, [*sections(task=task), settings])
         return
-    kept = keep(options.benchmark, RUNS / options.protocol)
+    only = {} if options.evaluation is None else {options.evaluation: ""}
+    kept = keep(options.benchmark, RUNS / options.protocol, only or EVALUATIONS)
     size = sum(file.stat().st_size for folder in kept for file in folder.iterdir())
     print(f"{len(kept)} evaluations, {size / 1e6:.2f} MB in {RUNS / options.protocol}")
 

@@ -77,6 +77,24 @@ def test_ranges_of_ids():
     assert list(found.values()) == [cases[:1], cases[2:4], cases[4:]]
 
 
+def test_an_evaluation_elsewhere_is_kept_by_its_name(tmp_path):
+    for method in ("softmax", "consistency"):
+        evaluation = tmp_path / "runs" / f"{method}-20-seed0" / "evaluation"
+        about = {"method": method, "seed": 0, "names": "ISIC_00{number:02d}"}
+        evaluated(evaluation.parent, noise=1.0, **about)
+        (evaluation / "test").rename(evaluation / "left-out")
+        evaluated(evaluation.parent, noise=2.0, **about)  # at home: another one
+    away = tmp_path / "kept/without_below_1000_away"
+    folders = table.keep(tmp_path / "runs", away, {"left-out": ""})
+    assert [folder.name for folder in folders] == ["consistency-20-seed0", "softmax-20-seed0"]
+    original = json.loads((evaluation / "left-out/metrics.json").read_text())
+    (row, *_) = rows_of("".join(table.sections(tmp_path / "kept")), "consistency")
+    assert scaled(original["metrics"]["all"]["strict"]["aurc"], "aurc") in row[3]
+    (text,) = table.sections(tmp_path / "kept")
+    assert text.startswith("### Trained without ids below 1000, away: only such ids, 20 labels")
+    assert "range of ISIC ids" not in text  # there is only one
+
+
 def test_metrics_of_all_images_are_those_of_the_evaluation(kept):
     folder, _ = kept
     (run, *_others) = table.read_kept(folder / "converged")[250]
