@@ -32,7 +32,7 @@ FILE_POLICY = "img-src 'self' file: data:; script-src 'self' file: 'unsafe-inlin
 """What the page may load: pictures and maps beside it."""
 SLOTS = ("GUARD", "INTAKE", "EXPORT", "ABOUT", "BLOCKS")
 """Places of the template that the page of a model fills."""
-_DIGITS = 4
+_DIGITS = 6
 
 
 _LEVELS = 256

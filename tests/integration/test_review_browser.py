@@ -74,7 +74,7 @@ def page(browser, folder):
 def test_the_worst_case_comes_first_and_names_are_text(page, folder):
     rows = [row for row in folder.rows() if not row.error]
     ordered = [
-        row.case for row in sorted(rows, key=lambda row: (round(row.expected_dice, 4), row.case))
+        row.case for row in sorted(rows, key=lambda row: (round(row.expected_dice, 6), row.case))
     ]
     assert queue(page) == ["broken", *ordered]
     assert HOSTILE in queue(page)
@@ -250,6 +250,47 @@ def test_search_filter_and_order(page):
         "f.dispatchEvent(new Event('change'))"
     )
     assert queue(page) == ["broken"]
+
+
+@pytest.mark.parametrize(
+    ("order", "column", "word"),
+    [
+        ("foreground_confidence", "foreground_confidence", "foreground"),
+        ("mean_confidence", "mean_confidence", "overall"),
+        ("shaded_fraction", "shaded_fraction", "unsure area"),
+        ("expected_dice", "border_confidence", "border"),
+    ],
+)
+def test_the_queue_tells_what_it_is_ordered_by(page, folder, order, column, word):
+    page.execute_script(
+        "const o = document.getElementById('order'); o.value = arguments[0];"
+        "o.dispatchEvent(new Event('change'))",
+        order,
+    )
+    shown = page.execute_script(
+        "return [...document.querySelectorAll('#list li')]"
+        ".map(e => [e.querySelector('.name').textContent, e.querySelector('.more').textContent])"
+    )
+    values = {row.case: getattr(row, column) for row in folder.rows() if not row.error}
+    assert len(values) == 5
+    found = {case: words for case, words in shown if case in values}
+    for case, value in values.items():
+        said = re.fullmatch(rf", {word} ([\d.]+)%", found[case])
+        last_place = 1 if value >= 0.0995 else 0.1
+        assert float(said[1]) == pytest.approx(100 * value, abs=0.501 * last_place)
+
+
+@pytest.mark.parametrize("case", ["case 0 ü#%", "case 3 ü#%"])
+def test_the_shaded_fraction_is_said_once_for_the_whole_file(page, folder, case):
+    open_case(page, case)
+    wait_for_map(page)
+    row = next(row for row in folder.rows() if row.case == case)
+    counted = read_confidence(folder.confidence(case, ".png")) < 0.9
+    assert row.shaded_fraction == pytest.approx(counted.mean(), abs=1e-4)
+    numbers = page.execute_script(
+        "return [...document.querySelectorAll('#numbers dd')].map(e => e.textContent)"
+    )
+    assert text(page, "share").split()[0] in numbers
 
 
 @pytest.mark.parametrize("scheme", ["dark", "light"])

@@ -109,7 +109,7 @@ def maps(data):
 def rows(maps):
     """The rows of the table, by name, the least sure first."""
     found = {row["case"]: row for row in table(maps / TABLE)}
-    least = sorted(found, key=lambda case: (round(float(found[case]["confidence"]), 4), case))
+    least = sorted(found, key=lambda case: (round(float(found[case]["confidence"]), 6), case))
     return {case: found[case] for case in least}
 
 
@@ -121,9 +121,9 @@ def test_the_page_shows_what_the_table_has(browser, maps, rows):
     shown = shown_classes(browser)
     assert [one[:2] for one in shown] == list(zip("123", COLOURS, strict=True))
     for _, label, words, width in shown:
-        value = round(float(row[f"p_{label}"]), 4)
+        value = round(float(row[f"p_{label}"]), 6)
         assert (words, float(width.rstrip("%"))) == (percent(value), pytest.approx(100 * value))
-    confidence = percent(round(float(row["confidence"]), 4))
+    confidence = percent(round(float(row["confidence"]), 6))
     assert facts(browser, name) == [f"{row['label']} {confidence}", ""]
     crisp = "const i = document.getElementById('image'), b = i.getBoundingClientRect();"
     crisp += "return [i.naturalWidth, getComputedStyle(i).imageRendering, b.width > 300]"

@@ -159,7 +159,8 @@ def test_a_case_that_is_not_saved_stays_in_sight_until_it_is(browser, address, f
     open_case(browser, "sub/case 0")
     press(browser, "r")
     wait_for(browser, lambda _: decisions(folder).get("sub/case 0") == "reject")
-    assert text(browser, "saved").startswith("2 cases are not saved. sub/case 2 was changed")
+    both = "2 cases are not saved. sub/case 2 was changed"
+    wait_for(browser, lambda b: text(b, "saved").startswith(both))
     marked = "return [...document.querySelectorAll('.unsaved .name')].map((e) => e.textContent)"
     assert sorted(browser.execute_script(marked)) == ["sub/case 1", "sub/case 2"]
 

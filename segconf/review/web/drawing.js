@@ -38,7 +38,9 @@ const draw = () => {
     }
   }
   context.putImageData(picture, 0, 0);
-  find("share").textContent = t("shaded", { value: percent(under / levels.length) });
+  // Where the numbers beside the image give this fraction, the same: they count the pixels of the file.
+  const row = byName.get(view.current), isCounted = Number(find("threshold").value) === run.shaded && !(row.slices > 1);
+  find("share").textContent = t("shaded", { value: percent(isCounted ? row.shaded_fraction : under / levels.length) });
   drawLines(map);
   layers();
 };

@@ -66,6 +66,7 @@ const listen = () => {
   find("class-search").addEventListener("keydown", searchClass);
   find("image").addEventListener("error", () => { if (hasLabels) say(t("missingImage")); });
   find("language").addEventListener("change", () => { chooseLanguage(find("language").value); showTexts(); });
+  find("order").addEventListener("change", () => cases.forEach(nameItem));
   for (const id of ["order", "filter"]) find(id).addEventListener("change", () => { refresh(); if (!view.shown.includes(view.current) && view.shown.length) show(view.shown[0]); });
   find("note").addEventListener("input", () => change(view.current, { note: find("note").value }));
   if (tabs) tabs.onmessage = ({ data: name }) => followTab(name);

@@ -1,6 +1,8 @@
 // The queue of cases at the left.
 const MARKS = { accept: "\u2713", corrected: "\u25c6", edit: hasLabels ? "?" : "\u270e", reject: "\u2715" };
 const DECISION_WORDS = { accept: "accepted", corrected: "corrected", edit: hasLabels ? "unsure" : "toEdit", reject: "rejected" };
+// Beside the expected Dice an item tells what the queue is ordered by, or else how sure the border is.
+const ORDER_FACTS = { patch_confidence: "spotOf", foreground_confidence: "foregroundOf", mean_confidence: "overallOf", shaded_fraction: "areaOf" };
 const items = new Map();
 const makeItem = (row) => {
   const item = element("li"), button = element("button");
@@ -33,7 +35,8 @@ const nameItem = (row) => {
   if (row.error) item.querySelector(".dice").textContent = t("unreadable");
   else if (!hasLabels) { // the words about a label change with the decision
     item.querySelector(".dice").textContent = t("diceOf", { value: number(row.expected_dice, 2) });
-    item.querySelector(".more").textContent = t("borderOf", { value: percent(row.border_confidence) });
+    const order = find("order").value, known = Object.hasOwn(ORDER_FACTS, order);
+    item.querySelector(".more").textContent = t(known ? ORDER_FACTS[order] : "borderOf", { value: percent(row[known ? order : "border_confidence"]) });
   }
   const flagged = item.querySelector(".flagged");
   if (flagged) {

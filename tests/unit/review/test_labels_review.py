@@ -24,7 +24,7 @@ from tests.review_folders import (
 )
 from tests.unit.review.test_page import HOSTILE, page_data
 
-ONE = label_row("a/one", "malignant", 0.2, 0.700004, 0.099996, flags=("low confidence",))
+ONE = label_row("a/one", "malignant", 0.2, 0.7000004, 0.0999996, flags=("low confidence",))
 TWO = label_row("two", "benign", 0.5, 0.25, 0.25, flags=("note: hair",), height=300)
 BROKEN = LabelRow("broken", "broken.png", "broken", flags=("not predicted",), error="no picture")
 ROWS = (ONE, TWO, BROKEN)

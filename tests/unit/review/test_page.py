@@ -38,12 +38,12 @@ def page_data(page):
 
 
 def test_the_table_is_in_the_page_and_nan_is_null():
-    row = CaseRow("a/b", "a/b.jpg", 10, 20, expected_dice=0.123456, flags=("x",))
+    row = CaseRow("a/b", "a/b.jpg", 10, 20, expected_dice=0.12345678, flags=("x",))
     found = page_data(review_page([row], RECORD))
     assert found["run"]["id"] == "0123456789abcdef"
     assert found["run"]["notice"] == "research use, not a medical device"
     assert found["cases"][0]["case"] == "a/b"
-    assert found["cases"][0]["expected_dice"] == 0.1235
+    assert found["cases"][0]["expected_dice"] == 0.123457
     assert found["cases"][0]["border_confidence"] is None
     assert len(found["run"]["ramp"]) == 256
 
