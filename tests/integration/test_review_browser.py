@@ -255,9 +255,9 @@ def test_search_filter_and_order(page):
 @pytest.mark.parametrize(
     ("order", "column", "word"),
     [
-        ("foreground_confidence", "foreground_confidence", "foreground"),
+        ("foreground_confidence", "foreground_confidence", "inside"),
         ("mean_confidence", "mean_confidence", "overall"),
-        ("shaded_fraction", "shaded_fraction", "unsure area"),
+        ("shaded_fraction", "shaded_fraction", "unsure"),
         ("expected_dice", "border_confidence", "border"),
     ],
 )
