@@ -169,7 +169,8 @@ class LossConfig(Section):
     correctness_weight: Weight = 0.5
     consistency_weight: Weight = 0.15
     distillation_weight: Weight = 1.0
-    """Of the cross-entropy to the mean of earlier predictions, with `distillation`."""
+    """Of the cross-entropy to the mean of earlier predictions, and of unaugmented labeled images to
+    their masks, with `distillation`."""
     pairs: Literal["all"] | Count = 262_144
     """A random cycle through all pixels, or a number of random pairs: noisier, but far cheaper."""
     normalization: Literal["separate", "joint"] = "separate"

@@ -54,6 +54,8 @@ class StepOutputs:
         labeled_confidence: (L, H, W) confidence of the unaugmented labeled views of all processes;
             None where the step did not compute them.
         unlabeled_confidence: (U, H, W) the same for the unlabeled views.
+        labeled_outputs: (L, K', H, W) network outputs for the unaugmented labeled views of this
+            process, with gradient; None where the step did not compute them.
         past: what views of this process learn from; None for methods without it, and before the
             warm-up has passed.
     """
@@ -64,6 +66,7 @@ class StepOutputs:
     unlabeled: Batch | None
     labeled_confidence: Tensor | None
     unlabeled_confidence: Tensor | None
+    labeled_outputs: Tensor | None = None
     past: Past | None = None
 
 

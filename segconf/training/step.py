@@ -129,7 +129,7 @@ def step_terms(
     unaugmented = _unaugmented_images(step).to(device) if needs_views else None
     with _autocast(options.precision, device):
         outputs, second = views(step.augmented_images.to(device), unaugmented, options)
-    labeled = unlabeled = None
+    labeled = unlabeled = labeled_outputs = None
     past: Past | None = None
     if second is not None and context.history is not None:
         second = _unflipped(second.float(), step)  # (B, K', H, W)
@@ -140,6 +140,7 @@ def step_terms(
             _record(context.history, step, prediction, second, options.epoch)
         if options.rank:
             count = len(step.labeled.cases)
+            labeled_outputs = second[:count]
             labeled = context.group.gather(confidence[:count])  # (L, H, W) of all processes
             unlabeled = context.group.gather(confidence[count:])  # (U, H, W), may be empty
     return method.loss(
@@ -150,6 +151,7 @@ def step_terms(
             unlabeled=step.unlabeled,
             labeled_confidence=labeled,
             unlabeled_confidence=unlabeled,
+            labeled_outputs=labeled_outputs,
             past=past,
         ),
         context,

@@ -17,9 +17,9 @@ from torch.nn.parallel import DistributedDataParallel
 from segconf.data.training_set import Batch, TrainingStep
 from segconf.errors import SegconfError, TrainingError
 from segconf.history.predictions import PredictionHistory
+from segconf.history.probabilities import ProbabilityHistory
 from segconf.losses.ranking_terms import total_loss
-from segconf.methods.consistency import ConsistencyRanking
-from segconf.methods.method import LossContext
+from segconf.methods.method import LossContext, method_of
 from segconf.metrics.streaming import ConfidenceMetrics
 from segconf.processes import ProcessGroup, joined
 from segconf.training import validation
@@ -37,6 +37,7 @@ from tests.training_runs import (
 
 ROOT = Path(__file__).resolve().parents[2]
 SIZE = (4, 5)
+RANKED = ("consistency", "distillation")
 OPTIONS = StepOptions(epoch=4, record=True, rank=True, batch_norm_training=True)
 
 
@@ -62,28 +63,37 @@ def part_of_step(labeled, unlabeled):
     )
 
 
-def loss_and_gradient(group, labeled, unlabeled):
+def loss_and_gradient(group, labeled, unlabeled, method="consistency"):
     """Loss of the part of a rank with some past, and the gradient that the optimizer sees."""
     step = part_of_step(labeled, unlabeled)
     count = len(labeled) + len(unlabeled)
-    history = PredictionHistory(count, SIZE, labeled=range(len(labeled)), epochs=9)
+    kind = ProbabilityHistory if method == "distillation" else PredictionHistory
+    more = {"classes": 2} if method == "distillation" else {}
+    history = kind(count, SIZE, labeled=range(len(labeled)), epochs=9, **more)
     past = torch.randint(
         0, 2, (4, 11, *SIZE), generator=torch.Generator().manual_seed(2), dtype=torch.uint8
     )
     own = [*labeled, *(5 + number for number in unlabeled)]
     masks = torch.cat([step.labeled.masks, torch.zeros(len(unlabeled), *SIZE, dtype=torch.uint8)])
     for epoch in range(4):
-        history.record(torch.arange(count), past[epoch, own], epoch=epoch, masks=masks)
+        said = past[epoch, own]
+        kept = {"probabilities": torch.stack([0.8 - 0.6 * said, 0.2 + 0.6 * said], dim=1)}
+        kept = kept if method == "distillation" else {}
+        history.record(torch.arange(count), said, epoch=epoch, masks=masks, **kept)
     network = small_network()
     views = TwoViews(network)
     if group.world > 1:
         views = DistributedDataParallel(views)
-    method, weights = ConsistencyRanking(), settings().loss
+    config = settings(training__method=method)
+    chosen, weights = method_of(config), config.loss
     pairs = torch.Generator().manual_seed(3)
     context = LossContext(weights, history, group, pairs, torch.device("cpu"))
-    terms = step_terms(views, step, method, OPTIONS, context)
-    assert method.weights(weights) == {"supervised": 1, "correctness": 0.5, "consistency": 0.15}
-    loss = total_loss(terms, method.weights(weights))
+    terms = step_terms(views, step, chosen, OPTIONS, context)
+    expected = {"supervised": 1, "correctness": 0.5, "consistency": 0.15}
+    if method == "distillation":
+        expected["distillation"] = 1
+    assert chosen.weights(weights) == expected
+    loss = total_loss(terms, chosen.weights(weights))
     (loss * group.world).backward()
     return loss.item(), [parameter.grad for parameter in network.parameters()]
 
@@ -97,7 +107,8 @@ def one_rank(rank, dataset, out):
     meet(rank, out / "port1")
     with joined(torch.device("cpu")) as group:
         split = ([0, 1, 2], [0, 1]) if rank == 0 else ([3, 4], [2, 3, 4, 5])
-        torch.save(loss_and_gradient(group, *split), out / f"step{rank}.pt")
+        for method in RANKED:
+            torch.save(loss_and_gradient(group, *split, method), out / f"{method}{rank}.pt")
         torch.save(group.collect(f"rank {rank}"), out / f"collected{rank}.pt")
         failure = failing_on_first(group)
         torch.save(failure, out / f"failure{rank}.pt")
@@ -157,10 +168,12 @@ def two_ranks(tmp_path_factory):
     return out
 
 
-def test_the_loss_of_a_step_is_that_of_one_process(two_ranks):
-    alone, gradient = loss_and_gradient(ProcessGroup(), [0, 1, 2, 3, 4], [0, 1, 2, 3, 4, 5])
+@pytest.mark.parametrize("method", RANKED)
+def test_the_loss_of_a_step_is_that_of_one_process(two_ranks, method):
+    whole = ([0, 1, 2, 3, 4], [0, 1, 2, 3, 4, 5])
+    alone, gradient = loss_and_gradient(ProcessGroup(), *whole, method)
     for rank in (0, 1):
-        loss, averaged = torch.load(two_ranks / f"step{rank}.pt")
+        loss, averaged = torch.load(two_ranks / f"{method}{rank}.pt")
         assert loss == pytest.approx(alone, rel=1e-5)
         for ours, expected in zip(averaged, gradient, strict=True):
             torch.testing.assert_close(ours, expected, rtol=1e-4, atol=1e-6)

@@ -319,27 +319,47 @@ def distilling_step():
     return step, history, torch.stack([1 - kept, kept], dim=1)
 
 
-def test_distillation_is_the_cross_entropy_to_the_past_of_the_unlabeled_pixels():
+def binary_costs(image, targets, weight=1.5):
+    """-t log p - (1 - t) log (1 - p) of every pixel whose target is not 255."""
+    costs = []
+    for red, green, target in zip(*image[:2].flatten(1).tolist(), targets, strict=True):
+        if target != 255:
+            said = 1 / (1 + math.exp(-2 * weight * (red - green)))
+            costs.append(-target * math.log(said) - (1 - target) * math.log(1 - said))
+    return costs
+
+
+@pytest.mark.parametrize("annotated", [True, False])
+def test_distillation_is_the_cross_entropy_to_the_past_and_to_the_masks(annotated):
     config = settings(training__method="distillation")
     step, history, means = distilling_step()
+    if not annotated:
+        nothing = torch.full_like(step.labeled.masks, 255)
+        step = replace(step, labeled=replace(step.labeled, masks=nothing))
     network = RedOverGreen()
     terms = step_terms(
         TwoViews(network), step, method_of(config), OPTIONS, context(history, config)
     )
-    costs = []
-    for number, case in enumerate(UNLABELED):
-        if case == 2:
-            continue
-        red, green = step.unlabeled.images[number][:2]
-        for gap, target in zip(
-            (1.5 * (red - green)).flatten().tolist(), means[case, 1].flatten().tolist(), strict=True
-        ):
-            said = 1 / (1 + math.exp(-2 * gap))
-            costs.append(-target * math.log(said) - (1 - target) * math.log(1 - said))
-    assert len(costs) == 2 * PIXELS
-    assert terms["distillation"].item() == pytest.approx(sum(costs) / len(costs), rel=1e-5)
+    past, told = [], []
+    for image, case in zip(step.unlabeled.images, UNLABELED, strict=True):
+        if case != 2:
+            past += binary_costs(image, means[case, 1].flatten().tolist())
+    for image, mask in zip(step.labeled.images, step.labeled.masks, strict=True):
+        told += binary_costs(image, mask.flatten().tolist())
+    assert (len(past), len(told)) == (2 * PIXELS, 2 * PIXELS - 1 if annotated else 0)
+    expected = sum(past) / len(past) + (0.5 * sum(told) / len(told) if annotated else 0)
+    assert terms["distillation"].item() == pytest.approx(expected, rel=1e-5)
     # What the step says now is recorded, but it was not its own target.
     assert history.has_record(torch.tensor(UNLABELED)).all()
+
+
+def test_distillation_waits_for_a_past():
+    config = settings(training__method="distillation")
+    step, history, _ = distilling_step()
+    options = replace(OPTIONS, rank=False)
+    chosen = method_of(config)
+    terms = step_terms(TwoViews(RedOverGreen()), step, chosen, options, context(history, config))
+    assert terms["distillation"].item() == 0
 
 
 def test_flips_are_undone_before_anything_is_recorded_or_ranked():
