@@ -35,17 +35,20 @@ def triage(
 
     Example: segconf triage runs/isic-consistency-250-seed0 maps/
     """
-    from segconf.calibration.triage import refer
+    from segconf.calibration.triage import check_maps, refer
     from segconf.calibration.triage import triage as measure
     from segconf.inference.model import load_model
 
+    if maps is not None:
+        model = load_model(run, device=device)
+        check_maps(maps, model)  # before anything slow begins
     with counting() as progress:
         found = measure(
             run, split=split.value, data=data, device=device, out=out, on_progress=progress
         )
     _show(found)
     if maps is not None:
-        _list(refer(maps, load_model(run, device=device)), maps)
+        _list(refer(maps, model), maps)
 
 
 def _show(found: Triage) -> None:

@@ -241,43 +241,39 @@ def _plain(report: ScoreReport) -> dict[str, object]:
     }
 
 
-def refer(maps: Path, model: Model) -> list[ReferredCase]:
-    """Write `referrals.csv` into a prediction folder: all cases, those to refer first.
-
-    Images that could not be read come first, then out-of-distribution images, whose confidence
-    means little, then the others by their score. No masks are needed.
-
-    Args:
-        maps: folder that `predict` wrote with this model.
-        model: the run, with a referral rule.
-
-    Raises:
-        DataError: the folder is that of another model, or lacks the score.
-    """
-    rule = stored_rule(model)
+def check_maps(maps: Path, model: Model) -> PredictionFolder:
+    """The prediction folder; one of another model is refused, and a model without a rule."""
+    stored_rule(model)
     folder = PredictionFolder(maps)
     if folder.record().values["model"]["sha256"] != model.weights_sha256:
         raise DataError(
             f"{maps}: was predicted by another model than {model.file}. "
             "Give the folder that this run predicted."
         )
-    rows = folder.rows()
+    return folder
+
+
+def refer(maps: Path, model: Model) -> list[ReferredCase]:
+    """Write `referrals.csv` into a prediction folder: all cases, those to refer first.
+
+    Images that could not be read come first, then out-of-distribution images, whose confidence
+    means little, then the others by their score. No masks are needed.
+
+    Raises:
+        DataError: the folder is that of another model, or lacks the score.
+    """
+    rule = stored_rule(model)
+    rows = check_maps(maps, model).rows()
     seen = [row for row in rows if not row.error and row.foreground_fraction > 0]
     if seen and all(math.isnan(getattr(row, rule.score)) for row in seen):
         raise DataError(f"{maps}: has no {rule.score} yet. Predict again into a new folder.")
     values = scores_of(rows, rule.score).tolist()
     found = [_referred(row, value, model) for row, value in zip(rows, values, strict=True)]
     found.sort(key=lambda one: (_urgency(one), one.score, one.case))
-    cells = [
-        [
-            number,
-            one.case,
-            "yes" if one.reason else "no",
-            f"{one.score:.6f}" if one.score >= 0 else "",
-            one.reason,
-        ]
-        for number, one in enumerate(found, 1)
-    ]
+    cells = []
+    for number, one in enumerate(found, 1):
+        score = f"{one.score:.6f}" if one.score >= 0 else ""
+        cells.append([number, one.case, "yes" if one.reason else "no", score, one.reason])
     columns = ["order", "case", "refer", rule.score, "reason"]
     with locked(maps, wait=True):
         write_text(maps / REFERRALS, table_text(columns, cells))

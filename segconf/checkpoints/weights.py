@@ -21,6 +21,7 @@ from segconf.config.schema import ExperimentConfig
 from segconf.errors import CheckpointError
 from segconf.methods.method import method_of
 from segconf.models.pretrained import find_model
+from segconf.runs.run_folder import way_to_a_run
 
 logger = logging.getLogger(__name__)
 
@@ -203,7 +204,10 @@ def weights_file(path: Path) -> Path:
         )
     if not file.is_file():
         raise CheckpointError(
-            f"{file}: no such file. Give a run folder in which a training has finished an epoch, "
-            "or its weights file."
+            f"{file}: no such file. "
+            + way_to_a_run(
+                path,
+                "Give a run folder in which a training has finished an epoch, or its weights file.",
+            )
         )
     return file

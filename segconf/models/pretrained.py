@@ -74,7 +74,8 @@ def pretrained_folder(name: str) -> Path:
         CheckpointError: there is none of that name.
     """
     if name not in pretrained_names():
-        raise CheckpointError(f"{name}: {not_a_model()}")
+        known = ", ".join(pretrained_names()) or "none"
+        raise CheckpointError(f"{name}: no such pretrained model. There is: {known}.")
     return pretrained_root() / name
 
 
@@ -101,6 +102,8 @@ def find_model(given: Path | str) -> Path:
     path = Path(given)
     if path.exists():
         return path
+    if str(given) not in pretrained_names():
+        raise CheckpointError(f"{given}: {not_a_model()}")
     return pretrained_folder(str(given))
 
 

@@ -29,6 +29,10 @@ MEMBERS = "members"
 PACKAGES = ("torch", "segmentation-models-pytorch", "albumentations", "monai", "numpy", "pillow")
 
 
+_NAMED = 3
+"""Runs that an advice names."""
+
+
 class RunFolder:
     """The files of a run by name."""
 
@@ -151,8 +155,20 @@ class RunFolder:
         if missing:
             raise TrainingError(
                 f"{self.path}: not a run folder ({', '.join(missing)} missing). "
-                "Give the folder that `segconf train` wrote, such as runs/NAME."
+                + way_to_a_run(
+                    self.path, "Give the folder that `segconf train` wrote, such as runs/NAME."
+                )
             )
+
+
+def way_to_a_run(folder: Path, otherwise: str) -> str:
+    """The way out for a path that is no run: the runs that lie in it, or else something other."""
+    found = (RunFolder(file.parent) for file in folder.glob("*/config.yaml"))
+    inside = sorted(run.path for run in found if run.split_file.is_file())
+    if not inside:
+        return otherwise
+    more = f" and {len(inside) - _NAMED} more" if len(inside) > _NAMED else ""
+    return f"Give a run in it: {', '.join(map(str, inside[:_NAMED]))}{more}."
 
 
 def _split_values(data: RunData) -> dict[str, object]:

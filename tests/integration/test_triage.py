@@ -221,6 +221,12 @@ def test_command_prints_the_table(run):
     said = " ".join(result.stdout.split())
     assert "7 test images" in said
     assert "a case is referred: 11.1% of the validation images, " in said
+    report = run / "evaluation/test/triage.json"
+    report.unlink()
+    refused = CliRunner().invoke(app, ["triage", str(run), str(run)])
+    assert isinstance(refused.exception, DataError)
+    assert "not a prediction folder" in str(refused.exception)
+    assert not report.exists()  # refused before anything was measured
     bad = CliRunner().invoke(app, ["triage", str(run), "--split", "train"])
     assert bad.exit_code == 2
     said = " ".join(bad.stderr.replace("│", " ").split())

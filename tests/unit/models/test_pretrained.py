@@ -69,6 +69,10 @@ def test_a_name_leads_to_its_folder_and_a_path_comes_first(discs, tmp_path):
     assert find_model("discs").resolve() == own
     with pytest.raises(CheckpointError, match=r"disks: no such model.*\(discs\)"):
         find_model("disks")
+    with pytest.raises(
+        CheckpointError, match=r"^disks: no such pretrained model. There is: discs.$"
+    ):
+        pretrained_folder("disks")
 
 
 def test_a_model_describes_itself(discs):

@@ -6,7 +6,8 @@ import pytest
 from typer.testing import CliRunner
 
 from segconf import __version__
-from segconf.errors import ConfigError
+from segconf.checkpoints.weights import weights_file
+from segconf.errors import CheckpointError, ConfigError, TrainingError
 from segconf.runs.run_folder import RunFolder
 from segconf_cli.main import app
 
@@ -52,3 +53,22 @@ def test_continuing_says_it_too(run):
     result = CliRunner().invoke(app, ["train", "--resume", str(run)])
     assert isinstance(result.exception, ConfigError)
     assert "7.5.0" in str(result.exception)
+
+
+def test_a_folder_of_runs_is_told_apart_and_its_runs_are_named(tmp_path):
+    with pytest.raises(TrainingError, match="Give the folder that `segconf train` wrote"):
+        RunFolder(tmp_path).config()
+    for name in ("b", "a", "d", "c"):
+        (tmp_path / name).mkdir()
+        for file in ("config.yaml", "split.json"):
+            (tmp_path / name / file).write_text("")
+    (tmp_path / "0").mkdir()
+    (tmp_path / "0/config.yaml").write_text("")  # not a run: it has no split
+    runs = ", ".join(str(tmp_path / name) for name in "abc")
+    advice = f"Give a run in it: {runs} and 1 more."
+    with pytest.raises(TrainingError) as refused:
+        RunFolder(tmp_path).config()
+    assert str(refused.value).endswith(f"(config.yaml, split.json missing). {advice}")
+    with pytest.raises(CheckpointError) as refused:
+        weights_file(tmp_path)
+    assert str(refused.value).endswith(f"best.safetensors: no such file. {advice}")
