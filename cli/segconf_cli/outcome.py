@@ -59,7 +59,7 @@ def record(**facts: object) -> None:
 
 def next_step(command: str) -> None:
     """Say which command makes sense next."""
-    results().print(f"Next: {command}", highlight=False)
+    messages().print(f"Next: {command}", highlight=False)
     record(next=command)
 
 

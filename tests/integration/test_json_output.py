@@ -224,6 +224,10 @@ def test_quiet_keeps_results_problems_and_errors(segconf, trained, tmp_path, mon
     code, out, err = segconf("predict", folder, "--out", tmp_path / "one", *options)
     assert (code, err) == (0, "")
     assert "Predicted 1 image; " in out
+    assert "Next:" not in out
+    _, out, err = segconf("predict", folder, "--out", tmp_path / "talks", *options[:-1])
+    assert "Next:" not in out  # advice is no result
+    assert err.splitlines()[-1].startswith("Next: segconf review ")
     (folder / "b.png").write_text("no picture", encoding="utf-8")
     code, _, err = segconf("predict", folder, "--out", tmp_path / "two", *options)
     assert code == 3
