@@ -168,9 +168,9 @@ SMALL = [
 
 def test_a_round_by_hand(segconf, folder_dataset, tmp_path):
     segconf("train", folder_dataset, "--labeled", 3, "--out", "first", *SMALL)
-    code, out, _ = segconf("query", "first", "--budget", 2, "--device", "cpu")
+    code, _, err = segconf("query", "first", "--budget", 2, "--device", "cpu")
     assert code == 0
-    assert "segconf train DATASET --labels-from-query next.csv" in out
+    assert "segconf train DATASET --labels-from-query next.csv" in err
     with Image.open(tmp_path / "next.png") as sheet:
         assert np.asarray(sheet).shape[2] == 3
     code, _, _ = segconf(

@@ -329,10 +329,10 @@ def test_the_sheet_shows_the_least_sure_images_first(run, segconf, tmp_path, mon
     for number, name in enumerate(COLOURS * 2):
         Image.fromarray(coloured([8, number], name)).save(tmp_path / f"images/{number}.png")
     (tmp_path / "images/broken.png").write_bytes(b"no picture")
-    code, text, _ = segconf("predict", "images", "--out", "out", "--checkpoint", run)
+    code, text, err = segconf("predict", "images", "--out", "out", "--checkpoint", run)
     assert code == 3
     assert "out/review.html, out/predictions.csv, out/least_sure.png" in text
-    assert "segconf review out --serve" in text
+    assert "segconf review out --serve" in err
     rows = [row for row in table(tmp_path / "out/predictions.csv") if row["label"]]
     rows.sort(key=lambda row: (float(row["confidence"]), row["case"]))
     assert [tile.title for tile in shown] == [row["case"] for row in rows[:3]]

@@ -32,7 +32,7 @@ def test_the_demo_is_made_trained_and_continued(segconf, monkeypatch, tmp_path):
 
     run = tmp_path / "runs/demo-consistency-4-seed5"
     assert code == 0
-    assert "segconf evaluate runs/demo-consistency-4-seed5" in out
+    assert "segconf evaluate runs/demo-consistency-4-seed5" in err
     # Plain lines, since this is no terminal.
     assert [line[:10] for line in err.splitlines() if line.startswith("epoch")] == [
         "epoch 1/2 ",
@@ -66,7 +66,7 @@ def test_the_summary_tells_members_and_snapshots(segconf, folder_dataset, tmp_pa
     size = sum(file.stat().st_size for file in files)
     assert len(files) == 4
     assert f"Kept 4 snapshots, {size / 1e6:.1f} MB." in out
-    assert "segconf evaluate run\n" in out
+    assert "segconf evaluate run\n" in err
     assert all((tmp_path / f"run/members/{n}/training.png").exists() for n in (0, 1))
 
     code, _, err = segconf("history", "run", "--out", "maps")
