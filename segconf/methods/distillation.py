@@ -5,7 +5,8 @@ A running mean of earlier predictions as the target of a network is known as tem
 Here the mean is that of the log-odds, which stays as certain as they are; it costs one byte a pixel
 beside the history that the ranking needs, and no further pass. Labeled pixels of the same views,
 which the ranking passes through the network anyway, learn from their masks: where only the own past
-is a target, errors are confirmed in a long training, and a soft past keeps the confidence too low.
+is a target, errors are confirmed in a long training. After a short one the confidence may be too
+low, as the mean of early predictions is soft, until the temperature is fitted.
 """
 
 from collections.abc import Mapping

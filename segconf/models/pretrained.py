@@ -79,13 +79,6 @@ def pretrained_folder(name: str) -> Path:
     return pretrained_root() / name
 
 
-def not_a_model() -> str:
-    """What a name that leads nowhere is told: problem and ways out."""
-    known = ", ".join(pretrained_names())
-    models = f", or the name of a pretrained model ({known})" if known else ""
-    return f"no such model. Give a run folder, a weights file{models}."
-
-
 def is_pretrained(path: Path) -> bool:
     """Whether a path is the folder of a pretrained model."""
     return path.parent == pretrained_root() and path.name in pretrained_names()
@@ -103,7 +96,9 @@ def find_model(given: Path | str) -> Path:
     if path.exists():
         return path
     if str(given) not in pretrained_names():
-        raise CheckpointError(f"{given}: {not_a_model()}")
+        known = ", ".join(pretrained_names())
+        models = f", or the name of a pretrained model ({known})" if known else ""
+        raise CheckpointError(f"{given}: no such model. Give a run folder, a weights file{models}.")
     return pretrained_folder(str(given))
 
 

@@ -280,17 +280,31 @@ def test_the_queue_tells_what_it_is_ordered_by(page, folder, order, column, word
         assert float(said[1]) == pytest.approx(100 * value, abs=0.501 * last_place)
 
 
-@pytest.mark.parametrize("case", ["case 0 ü#%", "case 3 ü#%"])
-def test_the_shaded_fraction_is_said_once_for_the_whole_file(page, folder, case):
-    open_case(page, case)
-    wait_for_map(page)
-    row = next(row for row in folder.rows() if row.case == case)
-    counted = read_confidence(folder.confidence(case, ".png")) < 0.9
-    assert row.shaded_fraction == pytest.approx(counted.mean(), abs=1e-4)
-    numbers = page.execute_script(
+@pytest.mark.parametrize(("slices", "counted"), [(1, True), (5, False)])
+def test_the_shaded_fraction_is_that_of_the_file_where_the_file_is_shown(
+    browser, folder, slices, counted
+):
+    """A page whose table has another fraction than its maps: a picture tells that of the table."""
+    html = folder.page_file.read_text(encoding="utf-8")
+    html = re.sub(r'"shaded_fraction": ?[0-9.]+', '"shaded_fraction": 0.4321', html)
+    html = re.sub(r'"slices": ?1\b', f'"slices": {slices}', html)
+    other = folder.page_file.with_name(f"other{slices}.html")
+    other.write_text(html, encoding="utf-8")
+    browser.get(other.as_uri())
+    open_case(browser, "case 3 ü#%")
+    wait_for_map(browser)
+    row = next(row for row in folder.rows() if row.case == "case 3 ü#%")
+    drawn = f"{100 * row.shaded_fraction:.0f}%"
+    assert (row.shaded_fraction > 0.0995, drawn != "43%") == (True, True)
+    numbers = browser.execute_script(
         "return [...document.querySelectorAll('#numbers dd')].map(e => e.textContent)"
     )
-    assert text(page, "share").split()[0] in numbers
+    assert "43%" in numbers
+    assert text(browser, "share").split()[0] == ("43%" if counted else drawn)
+    move(browser, "threshold", 5)
+    assert not text(browser, "share").startswith("43%")
+    move(browser, "threshold", 2)
+    assert text(browser, "share").startswith("43%") == counted
 
 
 @pytest.mark.parametrize("scheme", ["dark", "light"])
